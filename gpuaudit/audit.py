@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One audit from start to end: packs, policy, profile, host -> report."""
+
+import datetime as dt
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterable
+
+import msgspec
+
+from gpuaudit import __version__, packs, waivers
+from gpuaudit.catalogue import what_to_do
+from gpuaudit.check import JUDGED, Check, Verdict, worst
+from gpuaudit.engine import Audit, Facts, judge
+from gpuaudit.facts.node import Machine
+from gpuaudit.facts.pci import PciDevices
+from gpuaudit.host import Host, NotApplicable, Unavailable
+from gpuaudit.host.answers import NvmlAnswers
+from gpuaudit.policy import Policy, load_policies
+from gpuaudit.policy.profiles import chosen, load_profile, named
+from gpuaudit.report import Node, PolicyFile, Report, Result, Run, Summary
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What to audit and how. `timeout_s` None takes the profile's."""
+
+    profile: str = "preflight"
+    policy_files: tuple[str, ...] = ()
+    waiver_file: str | None = None
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    timeout_s: float | None = None
+
+
+class Audited(msgspec.Struct, frozen=True, kw_only=True):
+    """A report, and the traces of the checks that crashed (for --verbose)."""
+
+    report: Report
+    traces: dict[str, str] = {}
+
+
+def run(host: Host, request: Request) -> Audited:
+    """Audit `host`. Raises PolicyError, packs.PackError or SnapshotError for wrong input."""
+    clock = time.perf_counter()
+    started_at = dt.datetime.now(dt.timezone.utc)
+    checks = packs.load_checks()
+    accepted = waivers.load_waivers(request.waiver_file, checks) if request.waiver_file else ()
+    facts = Facts(host)
+    done = judge_all(facts, checks, request)
+    results = finished(done.results, checks, accepted, started_at.date())
+    report = Report(
+        node=node_of(facts, done.policy),
+        run=Run(
+            id=str(uuid.uuid4()),
+            started_at=started_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            duration_ms=round((time.perf_counter() - clock) * 1000, 1),
+            profile=request.profile,
+            source=host.source,
+            gpuaudit=__version__,
+            policy=tuple(PolicyFile(path=x.name, sha256=x.sha256) for x in done.policy.layers),
+        ),
+        summary=summary_of(results),
+        results=results,
+    )
+    return Audited(report=report, traces=done.traces)
+
+
+def judge_all(facts: Facts, checks: dict[str, Check], request: Request) -> Audit:
+    """The checks of the profile, narrowed by the request, judged under the node's policy."""
+    policies = load_policies(packs.sections(checks), request.policy_files)
+    profile = load_profile(request.profile)
+    wanted = chosen(checks, profile, request.select, request.ignore)
+    return judge(
+        facts,
+        [checks[name] for name in wanted],
+        policies,
+        timeout_s=request.timeout_s or profile.timeout_s,
+        check_timeout_s=profile.check_timeout_s,
+        required=[name for name in wanted if named(name, profile.required)],
+    )
+
+
+def finished(
+    results: Iterable[Result],
+    checks: dict[str, Check],
+    accepted: tuple[waivers.PlacedWaiver, ...],
+    today: dt.date,
+) -> tuple[Result, ...]:
+    """Results with waivers applied and, where something is wrong, what to do about it."""
+    told = [waivers.waive(r, accepted, today) for r in results]
+    advised = [
+        msgspec.structs.replace(r, remediation=what_to_do(checks[r.check]))
+        if r.verdict in {Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN}
+        else r
+        for r in told
+    ]
+    old = waivers.expired(accepted, today)
+    return (*advised, old) if old else tuple(advised)
+
+
+def summary_of(results: tuple[Result, ...]) -> Summary:
+    """Counts by verdict, and the worst. When nothing was judged the verdict is unknown.
+
+    A waived failure does not fail the node, and what does not apply says nothing about it.
+    """
+    counts = Counter(r.verdict.value for r in results)
+    judged = [r.verdict for r in results if r.verdict is not Verdict.NOT_APPLICABLE]
+    verdict = worst(Verdict.PASS if v is Verdict.WAIVED else v for v in judged)
+    if not any(v in JUDGED for v in judged) and verdict is Verdict.PASS:
+        verdict = Verdict.UNKNOWN
+    return Summary(verdict=verdict, counts={v.value: counts.get(v.value, 0) for v in Verdict})
+
+
+def node_of(facts: Facts, policy: Policy) -> Node:
+    """What the machine is, as far as it could be read."""
+    machine: Machine = facts.get(Machine)
+    names, driver = gpu_names(facts)
+    return Node(
+        hostname=machine.hostname,
+        machine=" ".join(w for w in (machine.vendor, machine.product) if w) or None,
+        kernel=machine.kernel,
+        os=machine.os,
+        architecture=machine.architecture,
+        virtualization=machine.hypervisor,
+        boot_id=machine.boot_id,
+        gpus=names,
+        driver=driver,
+        sku=policy.sku,
+    )
+
+
+def gpu_names(facts: Facts) -> tuple[tuple[str, ...], str | None]:
+    """Product names of the GPUs (their PCI IDs without NVML) and the driver version."""
+    answers = facts.host.answered("nvml")
+    if isinstance(answers, NvmlAnswers) and answers.devices:
+        names = [answers.of_device(i, "nvmlDeviceGetName") for i in range(len(answers.devices))]
+        driver = answers.of_system("nvmlSystemGetDriverVersion")
+        return tuple(str(n.v) for n in names if n.ok), str(driver.v) if driver.ok else None
+    try:
+        devices: PciDevices = facts.get(PciDevices)
+    except (Unavailable, NotApplicable):
+        return (), None
+    return tuple(gpu.id for gpu in devices.of("gpu")), None
+
+
+def exit_code(report: Report) -> int:
+    """0 no failure, 1 a failure, 3 something required could not be told or nothing was judged."""
+    if any(r.verdict is Verdict.FAIL for r in report.results):
+        return 1
+    undecided = {Verdict.UNKNOWN, Verdict.ERROR}
+    if any(r.required and r.verdict in undecided for r in report.results):
+        return 3
+    judged = any(r.verdict in JUDGED for r in report.results)
+    return 0 if judged else 3

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line. One file a command; a command's module is imported when it is called."""
+
+import importlib
+from typing import Any
+
+import click
+
+from gpuaudit import __version__
+
+COMMANDS = {
+    "run": "audit this machine, a snapshot or an image",
+    "list": "list the checks",
+    "explain": "what a check means, how it is judged, what to do",
+    "record": "write a snapshot of this machine",
+    "topology": "PCI tree, path matrix and what each path can carry",
+    "policy": "show, check or draft a policy",
+    "schema": "print the JSON Schema of the report",
+    "completion": "print a shell completion script",
+    "docs": "regenerate the tables in the documentation",
+}
+
+
+class Lazy(click.Group):
+    """A group whose commands are imported when called, so that start-up stays flat."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Names in the order a new user needs them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        """Import gpuaudit.cli.<name> and take its `command`."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"gpuaudit.cli.{cmd_name}_command")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        """The command list, without importing every command for its first line."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's, with the nearest command named in the error."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from gpuaudit.policy.located import nearest
+
+            ctx.fail(f"no command is named {args[0]}{nearest(args[0], list(COMMANDS))}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=Lazy,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 good, 1 a finding, 2 wrong use, 3 could not tell.",
+)
+@click.version_option(__version__, prog_name="gpuaudit", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Audit NVIDIA GPU nodes: is this node configured and healthy enough to train on?
+
+    \b
+    gpuaudit run                          audit this machine
+    gpuaudit run --snapshot node.tar.gz   audit a recording
+    gpuaudit explain acs-redirect-off     what a check means
+    """
+
+
+def main(args: list[str] | None = None) -> Any:
+    """Entry point: wrong input ends in one clear line and exit code 2, never in a traceback."""
+    from gpuaudit.cli.errors import guarded
+
+    return guarded(cli, args)

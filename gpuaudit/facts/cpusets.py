@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two spellings of a CPU set in the kernel: lists (0-3,8) and hex masks (ff,00000000).
+
+Sources: Linux lib/bitmap.c, bitmap_parselist() and bitmap_parse().
+"""
+
+import re
+
+LIST = re.compile(r"\d+(-\d+(:\d+/\d+)?)?(,\d+(-\d+(:\d+/\d+)?)?)*")
+MASK = re.compile(r"(0x)?[0-9a-f]{1,8}(,[0-9a-f]{8})*|(0x)?[0-9a-f]{9,}", re.IGNORECASE)
+MAX_CPU = 1 << 16
+
+
+class CpuSetError(ValueError):
+    """A text that is neither a CPU list nor a mask."""
+
+
+def parse_list(text: str) -> frozenset[int]:
+    """'0-3,8' -> {0, 1, 2, 3, 8}. Raises CpuSetError."""
+    text = text.strip()
+    if not text:
+        return frozenset()
+    if not LIST.fullmatch(text):
+        raise CpuSetError(f"{text[:40]!r} is no CPU list")
+    return frozenset(cpu for part in text.split(",") for cpu in parse_part(part))
+
+
+def parse_part(part: str) -> range | list[int]:
+    """One range of a list: 7, 0-3, or 0-31:2/8 (the first 2 of every 8)."""
+    span, _, stride = part.partition(":")
+    first, _, last = span.partition("-")
+    start, stop = int(first), int(last or first)
+    if stop < start or stop >= MAX_CPU:
+        raise CpuSetError(f"{part!r} is no CPU range")
+    if not stride:
+        return range(start, stop + 1)
+    used, _, group = stride.partition("/")
+    if not int(group):
+        raise CpuSetError(f"{part!r} has groups of no size")
+    return [cpu for cpu in range(start, stop + 1) if (cpu - start) % int(group) < int(used)]
+
+
+def parse_mask(text: str) -> frozenset[int]:
+    """'ff,00000000' -> {32, ..., 39}. Raises CpuSetError."""
+    text = text.strip()
+    if not MASK.fullmatch(text) or len(text) > MAX_CPU:
+        raise CpuSetError(f"{text[:40]!r} is no CPU mask")
+    bits = int(text.replace(",", ""), 16)
+    return frozenset(cpu for cpu in range(bits.bit_length()) if bits >> cpu & 1)
+
+
+def format_list(cpus: frozenset[int] | set[int]) -> str:
+    """{0, 1, 2, 8} -> '0-2,8', as the kernel writes it."""
+    spans: list[tuple[int, int]] = []
+    for cpu in sorted(cpus):
+        if spans and spans[-1][1] == cpu - 1:
+            spans[-1] = (spans[-1][0], cpu)
+        else:
+            spans.append((cpu, cpu))
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The child that asks NVML: it leaves the audit's session, then asks and announces every call."""
+
+import contextlib
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeAlias
+
+from msgspec import UNSET
+
+from gpuaudit.host.answers import Answer
+from gpuaudit.host.nvml_calls import (
+    DEVICE_CALLS,
+    FALLBACKS,
+    IDENTITY_CALLS,
+    SYSTEM_CALLS,
+    NoBinding,
+    Read,
+    attempt,
+    each,
+    initialise,
+    load_binding,
+    of,
+)
+from gpuaudit.host.nvml_events import COUNT, INIT, Event
+from gpuaudit.host.nvml_problems import FUNCTION_NOT_FOUND, LIBRARY_NOT_FOUND, NO_BINDING
+
+Emit: TypeAlias = Callable[[Event], None]
+Put: TypeAlias = Callable[..., Answer]
+"""(device, key, read, *arguments) -> answer."""
+
+IMPORT = "import pynvml"
+MAX_NVLINKS = 36
+"""NVML_NVLINK_MAX_LINKS of nvml.h; the questions end at the first error."""
+P2P_READ = 0
+"""NVML_P2P_CAPS_INDEX_READ of nvml.h; the binding's constant is a tuple by mistake."""
+ORPHAN_GRACE_S = 5.0
+
+
+def ask(emit: Emit) -> None:
+    """Ask everything."""
+    emit(Event(begin=IMPORT, at=time.monotonic()))
+    try:
+        nvml, release = load_binding()
+    except NoBinding as error:
+        emit(Event(answer=INIT, is_=Answer(e=NO_BINDING, t=str(error) or UNSET)))
+        return
+    emit(Event(binding=release))
+    put = _asker(nvml, emit)
+    started = put(None, INIT, initialise)
+    if started.e != LIBRARY_NOT_FOUND:  # the version of a mismatched library is worth knowing
+        put(None, "nvmlSystemGetNVMLVersion", of("nvmlSystemGetNVMLVersion"))
+    if started.ok:
+        _ask_node(put)
+
+
+def _asker(nvml: Any, emit: Emit) -> Put:
+    def put(device: int | None, key: str, read: Read, *args: Any) -> Answer:
+        emit(Event(begin=key, device=device, at=time.monotonic()))
+        answer = attempt(nvml, read, *args)
+        emit(Event(answer=key, device=device, is_=answer))
+        return answer
+
+    return put
+
+
+def _ask_node(put: Put) -> None:
+    for name in SYSTEM_CALLS:
+        put(None, name, of(name))
+    count = put(None, COUNT, of("nvmlDeviceGetCount"))
+    handles = _handles(put, count.v if count.ok else 0)
+    for calls in (IDENTITY_CALLS, DEVICE_CALLS):
+        for index, handle in handles.items():
+            _ask_device(put, index, handle, calls)
+    for index, handle in handles.items():
+        _ask_links(put, index, handle)
+        _ask_peers(put, index, handles)
+
+
+def _handles(put: Put, count: int) -> dict[int, Any]:
+    """Handles of the GPUs that can be reached. A handle is no JSON: its answer says true."""
+    handles: dict[int, Any] = {}
+
+    def read(nvml: Any, index: int) -> bool:
+        handles[index] = of("nvmlDeviceGetHandleByIndex")(nvml, index)
+        return True
+
+    for index in range(count):
+        put(index, "nvmlDeviceGetHandleByIndex_v2", read, index)
+    return handles
+
+
+def _ask_device(put: Put, index: int, handle: Any, calls: tuple[tuple[str, Read], ...]) -> None:
+    for key, read in calls:
+        answer = put(index, key, read, handle)
+        if answer.e == FUNCTION_NOT_FOUND and key in FALLBACKS:
+            put(index, *FALLBACKS[key], handle)
+
+
+def _ask_links(put: Put, index: int, handle: Any) -> None:
+    for key, read in each("NvLinkState", *((link,) for link in range(MAX_NVLINKS))):
+        if not put(index, key, read, handle).ok:
+            return
+
+
+def _ask_peers(put: Put, index: int, handles: dict[int, Any]) -> None:
+    status = of("nvmlDeviceGetP2PStatus", P2P_READ)
+    for peer, handle in handles.items():
+        if peer != index:
+            key = f"nvmlDeviceGetP2PStatus({peer},{P2P_READ})"
+            put(index, key, status, handles[index], handle)
+
+
+def run(emit: Emit, pipe: int, deadline_s: float) -> NoReturn:
+    """The child's whole life, right after fork; never returns.
+
+    os._exit: the parent's buffers and exit handlers are not ours to run. The pipe is closed
+    first, because the kernel may take seconds to tear down the last client of a driver.
+    """
+    try:
+        detach(pipe, deadline_s)
+        ask(emit)
+        emit(Event(done=True))
+    except BaseException as error:  # noqa: BLE001 - nothing may escape into the parent's code
+        with contextlib.suppress(Exception):
+            emit(Event(failed=f"{type(error).__name__}: {error}"[:500]))
+    finally:
+        with contextlib.suppress(OSError):
+            os.close(pipe)
+        os._exit(0)
+
+
+def detach(pipe: int, deadline_s: float) -> None:
+    """Keep nothing of the audit but `pipe`, leave its session, and never outlive it for long.
+
+    A child asleep in the driver may stay for ever: it must not hold the audit's standard output
+    open, nor any lock. The alarm ends a child whose parent was killed before it could abandon it.
+    """
+    os.setsid()
+    for one in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE}:
+        with contextlib.suppress(OSError):  # the C library keeps two real-time signals
+            signal.signal(one, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    signal.setitimer(signal.ITIMER_REAL, deadline_s + ORPHAN_GRACE_S)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(null, standard)
+    for descriptor in _open_descriptors() - {0, 1, 2, pipe}:
+        with contextlib.suppress(OSError):  # the folder's own descriptor is closed by now
+            os.close(descriptor)
+
+
+def _open_descriptors() -> set[int]:
+    """Those of this process; closing every possible number would take seconds in a container."""
+    try:
+        return {int(name) for name in os.listdir("/proc/self/fd")}
+    except OSError:
+        return set(range(3, 4096))

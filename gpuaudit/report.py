@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report: one node, one moment, versioned. The only input of renderers, fixes and fleet."""
+
+from typing import Any
+
+import msgspec
+
+from gpuaudit.check import Finding, Severity, Verdict
+
+SCHEMA = "gpuaudit.report/1"
+
+
+class ReportError(Exception):
+    """A file that is no report of this schema; the message names the JSON path."""
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """What the machine is. Unknown values are null, never invented."""
+
+    hostname: str | None = None
+    machine: str | None = None
+    kernel: str | None = None
+    os: str | None = None
+    architecture: str | None = None
+    virtualization: str | None = None
+    boot_id: str | None = None
+    cpus: int | None = None
+    numa_nodes: int | None = None
+    gpus: tuple[str, ...] = ()
+    driver: str | None = None
+    sku: str | None = None
+
+
+class PolicyFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy file that took part, with the SHA-256 of its bytes."""
+
+    path: str
+    sha256: str
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """How and when the audit ran. Times are UTC (RFC 3339), durations milliseconds."""
+
+    id: str
+    started_at: str
+    duration_ms: float
+    profile: str
+    source: str
+    gpuaudit: str
+    policy: tuple[PolicyFile, ...] = ()
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """One check's answer. `reason` says why it was not judged, `remediation` what to do."""
+
+    check: str
+    title: str
+    severity: Severity
+    verdict: Verdict
+    reason: str | None = None
+    findings: tuple[Finding, ...] = ()
+    remediation: str | None = None
+    required: bool = False
+    duration_ms: float = 0.0
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """The worst verdict, and how many checks got which."""
+
+    verdict: Verdict
+    counts: dict[str, int]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole audit."""
+
+    schema: str = SCHEMA
+    node: Node
+    run: Run
+    summary: Summary
+    results: tuple[Result, ...]
+
+
+def encode(report: Report) -> bytes:
+    """The report as indented JSON with a final newline."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n"
+
+
+def decode(data: bytes) -> Report:
+    """Read a report back. Raises ReportError naming the JSON path."""
+    try:
+        report = msgspec.json.decode(data, type=Report)
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        raise ReportError(f"not a {SCHEMA} report: {error}") from error
+    if report.schema != SCHEMA:
+        raise ReportError(f"schema is {report.schema!r}, this release reads {SCHEMA!r}")
+    return report
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of the report."""
+    schema = msgspec.json.schema(Report)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": SCHEMA, **schema}

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The built-in fixes, one self-contained script a check."""

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report for a terminal or a log: worst first, one block a check, one line a finding."""
+
+import shutil
+import sys
+import textwrap
+from collections import defaultdict
+from collections.abc import Iterator
+
+from gpuaudit.check import Finding, Verdict
+from gpuaudit.report import Report, Result
+
+PLAIN_WIDTH = 100
+WORDS = {
+    Verdict.FAIL: "FAIL",
+    Verdict.ERROR: "ERROR",
+    Verdict.UNKNOWN: "UNKNOWN",
+    Verdict.WARN: "WARN",
+    Verdict.WAIVED: "WAIVED",
+    Verdict.PASS: "PASS",
+    Verdict.NOT_APPLICABLE: "N/A",
+}
+COLOURS = {
+    Verdict.FAIL: "31;1",
+    Verdict.ERROR: "35;1",
+    Verdict.UNKNOWN: "36",
+    Verdict.WARN: "33",
+    Verdict.WAIVED: "34",
+    Verdict.PASS: "32",
+    Verdict.NOT_APPLICABLE: "2",
+}
+SEVERITIES = ("critical", "high", "medium", "low")
+SHOWN_IN_FULL = (Verdict.FAIL, Verdict.ERROR, Verdict.WARN, Verdict.WAIVED)
+SAME_SUBJECTS_SHOWN = 4
+
+
+class Page:
+    """The width and colour of one rendering, and the lines so far."""
+
+    def __init__(self, width: int, *, colour: bool) -> None:
+        self.width = width
+        self.colour = colour
+        self.lines: list[str] = []
+
+    def add(self, text: str = "", indent: str = "", first: str | None = None) -> None:
+        """Wrap `text` to the width; continuation lines get `indent`."""
+        lead = indent if first is None else first
+        wrapped = textwrap.wrap(
+            text, self.width, initial_indent=lead, subsequent_indent=indent, break_on_hyphens=False
+        )
+        self.lines += wrapped or [""]
+
+    def paint(self, text: str, verdict: Verdict) -> str:
+        """The verdict's colour around `text` on a terminal."""
+        return f"\x1b[{COLOURS[verdict]}m{text}\x1b[0m" if self.colour else text
+
+
+def render(report: Report, *, verbose: bool = False, terminal: bool = False) -> str:
+    """Render for the terminal's width and colour, or plain at 100 columns."""
+    on_terminal = terminal and sys.stdout.isatty()
+    width = shutil.get_terminal_size((PLAIN_WIDTH, 24)).columns if on_terminal else PLAIN_WIDTH
+    page = Page(max(width, 40), colour=on_terminal)
+    head(page, report)
+    for verdict in SHOWN_IN_FULL:
+        for result in sorted_by_severity(report, verdict):
+            block(page, result)
+    not_judged(page, report)
+    if verbose:
+        passes(page, report)
+    foot(page, report, verbose=verbose)
+    return "\n".join(page.lines) + "\n"
+
+
+def sorted_by_severity(report: Report, verdict: Verdict) -> list[Result]:
+    """The results with this verdict, most severe first."""
+    mine = [r for r in report.results if r.verdict is verdict]
+    return sorted(mine, key=lambda r: SEVERITIES.index(r.severity.value))
+
+
+def head(page: Page, report: Report) -> None:
+    """Which machine, which audit."""
+    node, run = report.node, report.run
+    gpus = grouped(report.node.gpus)
+    what = ", ".join(
+        word
+        for word in (
+            node.machine,
+            f"{node.virtualization} guest" if node.virtualization else None,
+            gpus or "no NVIDIA GPU seen",
+            f"driver {node.driver}" if node.driver else None,
+            f"kernel {node.kernel}" if node.kernel else None,
+        )
+        if word
+    )
+    page.add(f"{clean(node.hostname or 'unnamed node')}: {clean(what)}")
+    page.add(f"profile {run.profile}, {run.source}, policy {', '.join(p.path for p in run.policy)}")
+    page.add()
+
+
+def grouped(names: tuple[str, ...]) -> str:
+    """'8 x NVIDIA H100 80GB HBM3'."""
+    kinds = sorted(set(names))
+    return ", ".join(f"{names.count(k)} x {k}" for k in kinds)
+
+
+def block(page: Page, result: Result) -> None:
+    """One check: headline, a line a finding, what to do."""
+    word = WORDS[result.verdict]
+    start = len(page.lines)
+    page.add(f"{word:<8}{result.check}  [{result.severity.value}] {result.title}", indent=" " * 8)
+    page.lines[start] = page.lines[start].replace(word, page.paint(word, result.verdict), 1)
+    if not result.findings and result.reason:
+        page.add(clean(result.reason), indent=" " * 8)
+    for text, verdict in findings(result):
+        page.add(text, indent=" " * 12, first=" " * 8 + mark(verdict, result.verdict))
+    if result.remediation:
+        page.add(f"Do: {clean(result.remediation)}", indent=" " * 12, first=" " * 8)
+    page.add()
+
+
+def mark(verdict: Verdict, of_check: Verdict) -> str:
+    """A word in front of a finding that is judged other than its check."""
+    return "- " if verdict is of_check else f"- ({WORDS[verdict].lower()}) "
+
+
+def findings(result: Result) -> Iterator[tuple[str, Verdict]]:
+    """Lines for the findings that are not good, alike ones told once with all their subjects."""
+    alike: dict[tuple[str, Verdict], list[str]] = defaultdict(list)
+    for one in result.findings:
+        if one.verdict not in {Verdict.PASS, Verdict.NOT_APPLICABLE}:
+            alike[line_of(one), one.verdict].append(one.subject)
+    for (text, verdict), subjects in alike.items():
+        yield f"{subjects_of(subjects)}: {text}", verdict
+    good = sum(f.verdict is Verdict.PASS for f in result.findings)
+    if good and alike:
+        yield f"{good} other{'s' if good > 1 else ''} good", Verdict.PASS
+
+
+def subjects_of(subjects: list[str]) -> str:
+    """All of a few subjects, the first ones of many."""
+    if len(subjects) <= SAME_SUBJECTS_SHOWN:
+        return clean(", ".join(subjects))
+    few = ", ".join(subjects[: SAME_SUBJECTS_SHOWN - 1])
+    return clean(f"{few} and {len(subjects) - SAME_SUBJECTS_SHOWN + 1} more")
+
+
+def line_of(one: Finding) -> str:
+    """Observed, expected, what is wrong, what it costs."""
+    message = one.message.removeprefix(one.subject).lstrip(": ").strip()
+    parts = [message] if message else []
+    if one.expected is not None:
+        parts.append(f"observed {one.observed}, expected {one.expected}")
+    elif one.observed is not None and one.observed not in message:
+        parts.append(f"observed {one.observed}")
+    if one.cost:
+        parts.append(f"cost: {one.cost}")
+    return clean("; ".join(parts))
+
+
+def not_judged(page: Page, report: Report) -> None:
+    """Checks without a verdict, grouped by reason."""
+    unknown = sorted_by_severity(report, Verdict.UNKNOWN)
+    if unknown:
+        reasons(page, Verdict.UNKNOWN, "Could not be told:", unknown)
+    skipped = [r for r in report.results if r.verdict is Verdict.NOT_APPLICABLE]
+    if skipped:
+        reasons(page, Verdict.NOT_APPLICABLE, "Does not apply here:", skipped)
+
+
+def reasons(page: Page, verdict: Verdict, title: str, results: list[Result]) -> None:
+    """One line a reason with the checks it stands for."""
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for result in results:
+        by_reason[reason_of(result)].append(result.check)
+    page.add(title)
+    page.lines[-1] = page.paint(page.lines[-1], verdict)
+    for reason, checks in sorted(by_reason.items(), key=lambda item: -len(item[1])):
+        count = f"{len(checks)} checks: " if len(checks) > 1 else ""
+        page.add(f"{count}{clean(reason)} ({', '.join(checks)})", indent=" " * 12, first=" " * 8)
+    page.add()
+
+
+def reason_of(result: Result) -> str:
+    """Why a check was not judged: its own reason, or the first its findings give."""
+    if result.reason:
+        return result.reason
+    mine = [f for f in result.findings if f.verdict is result.verdict]
+    more = f" (and {len(mine) - 1} more like it)" if len(mine) > 1 else ""
+    return f"{mine[0].subject}: {mine[0].message}{more}" if mine else "no reason given"
+
+
+def passes(page: Page, report: Report) -> None:
+    """What is good, for --verbose."""
+    page.add("Good:")
+    for result in (r for r in report.results if r.verdict is Verdict.PASS):
+        seen = sorted({f.observed for f in result.findings if f.observed})
+        shown = f": {', '.join(seen[:3])}" if seen else ""
+        page.add(f"{result.check}{clean(shown)}", indent=" " * 12, first=" " * 8)
+    page.add()
+
+
+def foot(page: Page, report: Report, *, verbose: bool) -> None:
+    """Counts, the verdict, how to see more."""
+    counts = report.summary.counts
+    told = [f"{counts[v.value]} {WORDS[v].lower()}" for v in Verdict if counts.get(v.value)]
+    verdict = report.summary.verdict
+    word = page.paint(WORDS[verdict], verdict)
+    seconds = report.run.duration_ms / 1000
+    page.lines.append(f"{word}: {len(report.results)} checks in {seconds:.2f} s: {', '.join(told)}")
+    if not verbose and (counts["fail"] or counts["warn"]):
+        page.add("gpuaudit explain ID tells more about a check; -v shows what is good")
+
+
+def clean(text: str) -> str:
+    """Text of a node without control characters: a terminal obeys them."""
+    return "".join(c if c.isprintable() else "?" for c in text)

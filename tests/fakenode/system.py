@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operating system: identity, memory, limits, processes, mounts, configuration for next boot."""
+
+from typing import Any
+
+from fakenode.values import Files
+from trees import Link as To
+
+KERNEL = "6.14.0-29-generic"
+GIB_IN_KIB = 1 << 20
+COMMAND_LINE = (
+    f"BOOT_IMAGE=/boot/vmlinuz-{KERNEL} root=/dev/md0 ro intel_iommu=on iommu=pt "
+    "transparent_hugepage=madvise pci=disable_acs_redir=pci:1000:c030;pci:8086:352a"
+)
+SYSCTLS = {
+    "kernel/numa_balancing": "0",
+    "vm/zone_reclaim_mode": "0",
+    "vm/swappiness": "10",
+    "vm/overcommit_memory": "0",
+    "vm/max_map_count": "1048576",
+    "kernel/pid_max": "4194304",
+    "fs/file-max": "9223372036854775807",
+    "fs/nr_open": "1048576",
+}
+PROCESSES = {
+    1: "systemd",
+    1601: "nvidia-persiste",
+    1650: "nv-fabricmanage",
+    1702: "sshd",
+    1811: "containerd",
+    1944: "slurmd",
+    1975: "irqbalance",
+    2044: "munged",
+}
+"""comm is cut at 15 bytes (TASK_COMM_LEN in the kernel's include/linux/sched.h)."""
+
+UNITS = {
+    "nvidia-persistenced": "/usr/bin/nvidia-persistenced --user nvidia-persistenced --verbose",
+    "nvidia-fabricmanager": "/usr/bin/nv-fabricmanager -c /usr/share/nvidia/nvswitch/fabricmanager.cfg",
+    "ssh": "/usr/sbin/sshd -D",
+    "containerd": "/usr/bin/containerd",
+    "slurmd": "/usr/sbin/slurmd --systemd",
+    "irqbalance": "/usr/sbin/irqbalance --foreground",
+}
+MOUNTS = """\
+24 1 9:0 / / rw,relatime shared:1 - ext4 /dev/md0 rw
+25 24 0:23 / /sys rw,nosuid,nodev,noexec,relatime shared:7 - sysfs sysfs rw
+26 24 0:24 / /proc rw,nosuid,nodev,noexec,relatime shared:12 - proc proc rw
+27 24 0:5 / /dev rw,nosuid,relatime shared:2 - devtmpfs udev rw,size=1056964608k,mode=755
+28 27 0:25 / /dev/shm rw,nosuid,nodev shared:4 - tmpfs tmpfs rw,size=1056964608k,inode64
+29 24 0:26 / /run rw,nosuid,nodev,noexec,relatime shared:5 - tmpfs tmpfs rw,size=211392922k,mode=755
+30 24 259:1 / /scratch rw,noatime shared:30 - xfs /dev/nvme0n1 rw,noquota
+"""
+
+
+def system_files() -> Files:
+    """Everything that is neither PCI nor CPU nor the NVIDIA driver."""
+    return {**kernel_files(), **process_files(), **settings(), **boot_files(), **identity()}
+
+
+def identity() -> Files:
+    """Names."""
+    dmi = {
+        "sys_vendor": "Example Systems",
+        "product_name": "EX-8000",
+        "board_vendor": "Example Systems",
+        "board_name": "EX-8000-MB",
+        "bios_vendor": "Example Systems",
+        "bios_version": "2.4.1",
+        "chassis_type": "23",
+    }
+    return {
+        **{f"/sys/devices/virtual/dmi/id/{name}": f"{text}\n" for name, text in dmi.items()},
+        "/sys/class/dmi/id": To("../../devices/virtual/dmi/id"),
+        "/etc/hostname": "node017\n",
+        "/etc/os-release": To("../usr/lib/os-release"),
+        "/usr/lib/os-release": 'PRETTY_NAME="Ubuntu 24.04.3 LTS"\nID=ubuntu\nVERSION_ID="24.04"\n',
+        "/proc/sys/kernel/hostname": "node017\n",
+        "/proc/sys/kernel/osrelease": f"{KERNEL}\n",
+        "/proc/sys/kernel/random/boot_id": "0f0e0d0c-1111-4222-8333-444455556666\n",
+        "/proc/version": f"Linux version {KERNEL} (builder@example) #29-Ubuntu SMP\n",
+        "/proc/cmdline": f"{COMMAND_LINE}\n",
+        "/proc/uptime": "864000.00 160000000.00\n",
+    }
+
+
+def kernel_files() -> Files:
+    """Memory management and sysctl values of the running kernel."""
+    thp = "/sys/kernel/mm/transparent_hugepage"
+    total = 2048 * GIB_IN_KIB
+    meminfo = f"MemTotal: {total} kB\nMemAvailable: {total * 9 // 10} kB\nSwapTotal: 0 kB\n"
+    return {
+        f"{thp}/enabled": "always [madvise] never\n",
+        f"{thp}/defrag": "always defer defer+madvise [madvise] never\n",
+        f"{thp}/khugepaged/defrag": "1\n",
+        "/proc/meminfo": meminfo,
+        "/proc/swaps": "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n",
+        "/proc/self/mountinfo": MOUNTS,
+        "/proc/mounts": To("self/mounts"),
+        "/sys/class/iommu/dmar0": None,
+        "/sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory hugetlb pids rdma misc\n",
+        "/run/systemd/system": None,
+        **{f"/proc/sys/{name}": f"{value}\n" for name, value in SYSCTLS.items()},
+    }
+
+
+def limits(*, memlock: str = "unlimited", nofile: int = 1048576) -> str:
+    """/proc/<pid>/limits, in the kernel's columns."""
+    rows = [
+        ("Limit", "Soft Limit", "Hard Limit", "Units"),
+        ("Max stack size", "8388608", "unlimited", "bytes"),
+        ("Max core file size", "0", "unlimited", "bytes"),
+        ("Max processes", "8255000", "8255000", "processes"),
+        ("Max open files", str(nofile), str(nofile), "files"),
+        ("Max locked memory", memlock, memlock, "bytes"),
+        ("Max address space", "unlimited", "unlimited", "bytes"),
+    ]
+    return "".join(f"{a:<26}{b:<21}{c:<21}{d:<10}\n" for a, b, c, d in rows)
+
+
+def process_files() -> Files:
+    """/proc/<pid> of the services, and of the audit itself."""
+    found: Files = {"/proc/self/limits": limits(), "/proc/self/status": "Name:\tgpuaudit\n"}
+    found["/proc/self/cgroup"] = "0::/system.slice/slurmd.service\n"
+    for pid, name in PROCESSES.items():
+        found |= {
+            f"/proc/{pid}/comm": f"{name}\n",
+            f"/proc/{pid}/limits": limits(),
+            f"/proc/{pid}/cgroup": f"0::/system.slice/{name}.service\n",
+            f"/proc/{pid}/environ": b"PATH=/usr/bin\0",
+        }
+    return found
+
+
+def process_table() -> list[dict[str, Any]]:
+    """processes.json."""
+    return [
+        {"pid": pid, "name": name, "state": "sleeping", "parent": None if pid == 1 else 1}
+        for pid, name in PROCESSES.items()
+    ]
+
+
+def settings() -> Files:
+    """Configuration that makes the next boot equal to the running values."""
+    etc, lib = "/etc/systemd/system", "/usr/lib/systemd/system"
+    lines = "".join(f"{name.replace('/', '.')} = {value}\n" for name, value in SYSCTLS.items())
+    found: Files = {
+        "/etc/sysctl.d/90-cluster.conf": lines,
+        "/etc/sysctl.conf": "# see sysctl.d\n",
+        "/usr/lib/sysctl.d/50-default.conf": "kernel.sysrq = 176\n",
+        "/etc/fstab": "/dev/md0 / ext4 defaults 0 1\n/dev/nvme0n1 /scratch xfs noatime 0 0\n",
+        "/etc/systemd/system.conf": "[Manager]\n",
+        "/etc/systemd/system.conf.d/90-limits.conf": (
+            "[Manager]\nDefaultLimitMEMLOCK=infinity\nDefaultLimitNOFILE=1048576\n"
+        ),
+        "/etc/security/limits.conf": "# see limits.d\n",
+        "/etc/security/limits.d/90-rdma.conf": (
+            "* - memlock unlimited\nroot - memlock unlimited\n* - nofile 1048576\n"
+            "root - nofile 1048576\n"
+        ),
+        "/etc/pam.d/sshd": "session required pam_limits.so\n",
+        "/etc/default/irqbalance": 'IRQBALANCE_ARGS="--policyscript=/etc/irqbalance-policy.sh"\n',
+        "/etc/modules-load.d/nvidia.conf": "nvidia\nnvidia-uvm\nnvidia-peermem\n",
+        "/etc/modprobe.d/nvidia.conf": "blacklist nouveau\noptions nouveau modeset=0\n",
+        "/etc/tmpfiles.d": None,
+        "/run/sysctl.d": None,
+    }
+    for name, command in UNITS.items():
+        found |= {
+            f"{lib}/{name}.service": f"[Unit]\nDescription={name}\n[Service]\nExecStart={command}\n"
+            "LimitMEMLOCK=infinity\nLimitNOFILE=1048576\n[Install]\nWantedBy=multi-user.target\n",
+            f"{etc}/multi-user.target.wants/{name}.service": To(
+                f"../../../../usr/lib/systemd/system/{name}.service"
+            ),
+        }
+    return found
+
+
+def boot_files() -> Files:
+    """What the boot loader will start next."""
+    entry = f"menuentry 'Ubuntu' {{\n\tlinux /boot/vmlinuz-{KERNEL} {COMMAND_LINE.partition(' ')[2]}\n}}\n"
+    options = COMMAND_LINE.partition(" ro ")[2]
+    return {
+        "/boot/grub/grub.cfg": entry,
+        "/etc/default/grub": f'GRUB_CMDLINE_LINUX_DEFAULT="{options}"\n',
+    }
