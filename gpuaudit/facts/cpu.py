@@ -59,3 +59,19 @@ def online_folders(host: Host) -> frozenset[int]:
     return frozenset(
         c for c in cpu_folders(host) if host.optional(f"{FOLDER}/cpu{c}/online") != "0"
     )
+
+
+class Smt(Fact, frozen=True, kw_only=True):
+    """/sys/devices/system/cpu/smt/control: on, off, forceoff, notsupported, notimplemented.
+
+    Powerpc also prints the number of threads in use (Documentation/ABI/testing/
+    sysfs-devices-system-cpu).
+    """
+
+    control: str
+
+
+@probe
+def smt(host: Host) -> Smt:
+    """Read the switch. Raises Unavailable on kernels before 4.19, which have none."""
+    return Smt(control=host.read(f"{FOLDER}/smt/control"))

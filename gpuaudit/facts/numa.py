@@ -146,12 +146,17 @@ def locate(device: PciDevice, numa: NumaNodes) -> int | Absent:
         return Absent("failed", disagreement)
     if isinstance(device.numa_node, int) and device.numa_node >= 0:
         return device.numa_node
+    return node_of_cpus(device, numa)
+
+
+def node_of_cpus(device: PciDevice, numa: NumaNodes) -> int | Absent:
+    """The one node whose CPUs are the local CPUs of a device without a node of its own."""
     same = [node.id for node in numa.nodes if node.cpus and node.cpus == device.local_cpus]
     if len(same) == 1:
         return same[0]
     if isinstance(device.numa_node, Absent):
         return device.numa_node
-    return Absent("missing", f"firmware gave {device.address} no NUMA node (numa_node is -1)")
+    return Absent("missing", "firmware gave it no NUMA node (numa_node is -1)")
 
 
 def contradiction(device: PciDevice, numa: NumaNodes) -> str | None:

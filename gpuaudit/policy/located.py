@@ -3,7 +3,7 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 import yaml
@@ -105,9 +105,8 @@ def fields_at(kind: Any, inner: Path) -> list[str]:
     """The field names of a record type, followed through `inner` as far as it is a record."""
     for step in inner:
         hints = getattr(kind, "__annotations__", {})
-        if step not in hints:
-            return []
-        kind = hints[step]
+        inside = get_args(kind)
+        kind = hints.get(step) or (inside[-1 if isinstance(step, str) else 0] if inside else None)
     return list(getattr(kind, "__struct_fields__", ()))
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processors and NUMA nodes: two sockets of 48 cores with two threads each."""
 
-from fakenode.values import Files
 from trees import Link as To
+
+from fakenode.values import Files
 
 CORES, NODES = 48, (0, 1)
 THREADS = 2
@@ -13,7 +14,9 @@ IDLE_STATES = (("POLL", 0, 0), ("C1", 1, 1), ("C1E", 2, 4), ("C6", 290, 800))
 """Name, exit latency and residency in microseconds, as intel_idle has them for this kind."""
 
 MODEL = "Intel(R) Xeon(R) Platinum 8568Y+"
-FLAGS = "fpu vme de pse tsc msr pae mce cx8 apic sep mtrr pge mca cmov pat acpi mmx fxsr sse sse2 ht"
+FLAGS = (
+    "fpu vme de pse tsc msr pae mce cx8 apic sep mtrr pge mca cmov pat acpi mmx fxsr sse sse2 ht"
+)
 
 
 def node_of(cpu: int) -> int:

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The NVIDIA driver as the kernel shows it, and the packages' files."""
 
+from fakenvml import DRIVER
+from trees import Link as To
+
 from fakenode.irqs import numbering
 from fakenode.layout import gpu_addresses
 from fakenode.values import Files
-from trees import Link as To
 
-DRIVER = "570.172.08"
+VBIOS = "96.00.99.00.01"
 OPEN = "NVIDIA UNIX Open Kernel Module for x86_64"
 PROPRIETARY = "NVIDIA UNIX x86_64 Kernel Module"
 PARAMETERS = {
@@ -46,7 +48,7 @@ def driver_files() -> Files:
         "/sys/module/mlx5_core/refcnt": "2\n",
         "/sys/module/mlx5_ib/refcnt": "2\n",
         "/usr/bin/nv-fabricmanager": b"\x7fELF",
-        "/usr/share/nvidia/nvswitch/fabricmanager.cfg": "LOG_LEVEL=4\nFABRIC_MODE=0\n",
+        "/etc/nvidia/fabricmanager.cfg": "LOG_LEVEL=4\nFABRIC_MODE=0\n",
         "/run/nvidia-persistenced/nvidia-persistenced.pid": "1601\n",
         "/run/nvidia-fabricmanager/nv-fabricmanager.pid": "1650\n",
     }
@@ -61,7 +63,7 @@ def information(index: int, address: str) -> str:
         "Model": "NVIDIA H100 80GB HBM3",
         "IRQ": numbering()[address][0],
         "GPU UUID": uuid_of(index),
-        "Video BIOS": "96.00.a5.00.01",
+        "Video BIOS": VBIOS,
         "Bus Type": "PCIe",
         "DMA Size": "52 bits",
         "Bus Location": address,

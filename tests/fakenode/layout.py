@@ -86,7 +86,12 @@ def nvswitches(bus: int) -> Slot:
     """Four NVSwitches behind a small switch; each has two lanes by design."""
     up = UPSTREAM._replace(most=Link(GEN4, 8))
     ports = tuple(
-        Slot(at(bus + 2, i), NVSWITCH_PORT, up.most, (Slot(at(bus + 3 + i), NVSWITCH, NVSWITCH.most),))
+        Slot(
+            at(bus + 2, i),
+            NVSWITCH_PORT,
+            up.most,
+            (Slot(at(bus + 3 + i), NVSWITCH, NVSWITCH.most),),
+        )
         for i in range(4)
     )
     return Slot(at(bus, 1), ROOT_PORT, WIDE, (Slot(at(bus + 1), up, up.most, ports),))

@@ -5,15 +5,15 @@ import posixpath
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from trees import Link as To
+
 from fakenode import irqs
-from fakenode.cpus import node_cpus, node_list, node_mask
+from fakenode.cpus import node_list, node_mask
 from fakenode.layout import HostBridge, Slot, host_bridges
 from fakenode.registers import Header, config_space
 from fakenode.values import Files
-from trees import Link as To
 
 SPEEDS = {1: "2.5", 2: "5.0", 3: "8.0", 4: "16.0", 5: "32.0"}
-
 
 
 class Placed(NamedTuple):
@@ -112,7 +112,7 @@ def header(slot: Slot) -> Header:
     model, bus = slot.model, int(slot.address[5:7], 16)
     buses = None
     if slot.below:
-        buses = (bus, *span([child for child in slot.below]))
+        buses = (bus, *span(slot.below))
     return Header(
         vendor=model.vendor,
         device=model.device,
@@ -124,7 +124,7 @@ def header(slot: Slot) -> Header:
     )
 
 
-def span(slots: "list[Slot]") -> tuple[int, int]:
+def span(slots: tuple[Slot, ...]) -> tuple[int, int]:
     """Lowest and highest bus number of these functions and all below them."""
     todo, buses = list(slots), []
     while todo:
@@ -165,8 +165,3 @@ def links_to(one: Placed) -> Files:
 def link(path: str, target: str) -> Files:
     """A relative link, as sysfs has them."""
     return {path: To(posixpath.relpath(target, posixpath.dirname(path)))}
-
-
-def local_cpus(node: int) -> frozenset[int]:
-    """The CPUs of a NUMA node."""
-    return frozenset(node_cpus(node))

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operating system: identity, memory, limits, processes, mounts, configuration for next boot."""
+"""The operating system: identity, memory, limits, processes, mounts, settings of the next boot."""
 
 from typing import Any
 
-from fakenode.values import Files
 from trees import Link as To
+
+from fakenode.values import Files
 
 KERNEL = "6.14.0-29-generic"
 GIB_IN_KIB = 1 << 20
@@ -36,7 +37,7 @@ PROCESSES = {
 
 UNITS = {
     "nvidia-persistenced": "/usr/bin/nvidia-persistenced --user nvidia-persistenced --verbose",
-    "nvidia-fabricmanager": "/usr/bin/nv-fabricmanager -c /usr/share/nvidia/nvswitch/fabricmanager.cfg",
+    "nvidia-fabricmanager": "/usr/bin/nv-fabricmanager -c /etc/nvidia/fabricmanager.cfg",
     "ssh": "/usr/sbin/sshd -D",
     "containerd": "/usr/bin/containerd",
     "slurmd": "/usr/sbin/slurmd --systemd",
@@ -178,7 +179,8 @@ def settings() -> Files:
 
 def boot_files() -> Files:
     """What the boot loader will start next."""
-    entry = f"menuentry 'Ubuntu' {{\n\tlinux /boot/vmlinuz-{KERNEL} {COMMAND_LINE.partition(' ')[2]}\n}}\n"
+    arguments = COMMAND_LINE.partition(" ")[2]
+    entry = f"menuentry 'Ubuntu' {{\n\tlinux /boot/vmlinuz-{KERNEL} {arguments}\n}}\n"
     options = COMMAND_LINE.partition(" ro ")[2]
     return {
         "/boot/grub/grub.cfg": entry,

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CPU frequency scaling: driver, governor, energy preference, limits and turbo.
+
+Sources: Linux Documentation/admin-guide/pm/{cpufreq,intel_pstate,amd-pstate}.rst.
+"""
+
+import re
+
+from gpuaudit.facts.base import Absent, Fact, probe
+from gpuaudit.facts.cpu import FOLDER, CpuSets
+from gpuaudit.facts.node import Machine
+from gpuaudit.facts.pci import reading
+from gpuaudit.host import Host, NotApplicable, Unavailable
+
+POLICY = re.compile(r"policy(\d+)")
+NO_SCALING = "no CPU frequency driver is loaded"
+UNTOLD = Absent("missing", "the online CPUs are not known")
+
+
+class FrequencyPolicy(Fact, frozen=True, kw_only=True):
+    """One cpufreq policy: /sys/devices/system/cpu/cpufreq/policyN, formerly cpuN/cpufreq."""
+
+    path: str
+    cpus: frozenset[int]
+    governor: str | Absent
+    energy_preference: str | Absent
+    """energy_performance_preference; only drivers in active mode have it."""
+
+
+class Cpufreq(Fact, frozen=True, kw_only=True):
+    """The policies of the online CPUs. No policies: the kernel is known to scale nothing.
+
+    The kernel has one scaling driver at a time (drivers/cpufreq/cpufreq.c, cpufreq_driver).
+    """
+
+    driver: str | Absent
+    policies: tuple[FrequencyPolicy, ...]
+    without_policy: frozenset[int]
+
+
+class FrequencyLimit(Fact, frozen=True, kw_only=True):
+    """scaling_max_freq (what is allowed) and cpuinfo_max_freq (what the CPU can do), in kHz."""
+
+    cpus: frozenset[int]
+    allowed_khz: int | Absent
+    possible_khz: int | Absent
+
+
+class FrequencyLimits(Fact, frozen=True, kw_only=True):
+    """Limits of every policy, and /sys/devices/system/cpu/intel_pstate/max_perf_pct."""
+
+    limits: tuple[FrequencyLimit, ...]
+    max_perf_percent: int | Absent
+
+
+class Turbo(Fact, frozen=True, kw_only=True):
+    """Whether CPUs may clock above their base: intel_pstate/no_turbo or cpufreq/boost."""
+
+    enabled: bool
+    source: str
+
+
+@probe
+def cpufreq(host: Host, cpus: CpuSets, machine: Machine) -> Cpufreq:
+    """Read governors. Raises NotApplicable in a VM known to have no frequency scaling."""
+    if isinstance(cpus.online, Absent):
+        raise Unavailable(cpus.online.reason, "not-recorded")
+    places = policy_places(host, cpus.online)
+    if not places:
+        return without_scaling(host, cpus.online, machine)
+    first = next(iter(places))
+    preference = reading(host, f"{first}/energy_performance_preference")
+    policies = tuple(
+        read_policy(host, path, members, preference) for path, members in places.items()
+    )
+    return Cpufreq(
+        driver=reading(host, f"{first}/scaling_driver"),
+        policies=policies,
+        without_policy=cpus.online.difference(*(p.cpus for p in policies)),
+    )
+
+
+def without_scaling(host: Host, online: frozenset[int], machine: Machine) -> Cpufreq:
+    """No policy was seen: known to be so, or raises Unavailable; a VM raises NotApplicable."""
+    if host.exists(f"{FOLDER}/cpu{min(online)}/cpufreq"):
+        raise Unavailable(f"{FOLDER}/cpu{min(online)}/cpufreq holds no policy", "garbled")
+    if machine.is_vm:
+        raise NotApplicable("a VM without cpufreq: the hypervisor sets the CPU frequency")
+    return Cpufreq(
+        driver=Absent("unsupported", NO_SCALING), policies=(), without_policy=online
+    )
+
+
+def read_policy(
+    host: Host, path: str, members: frozenset[int], first_preference: str | Absent
+) -> FrequencyPolicy:
+    """One policy. The preference is not looked for where the first policy has none."""
+    return FrequencyPolicy(
+        path=path,
+        cpus=members,
+        governor=reading(host, f"{path}/scaling_governor"),
+        energy_preference=first_preference
+        if isinstance(first_preference, Absent)
+        else reading(host, f"{path}/energy_performance_preference"),
+    )
+
+
+def policy_places(host: Host, online: frozenset[int]) -> dict[str, frozenset[int]]:
+    """Folder of every policy that has online CPUs -> those CPUs."""
+    names = (POLICY.fullmatch(name) for name in host.names(f"{FOLDER}/cpufreq"))
+    numbers = sorted(int(match[1]) for match in names if match)
+    if not numbers:
+        return per_cpu_places(host, online)
+    own = [n for n in numbers if n in online]
+    if len(own) == len(online):
+        return {f"{FOLDER}/cpufreq/policy{n}": frozenset({n}) for n in own}
+    places = {f"{FOLDER}/cpufreq/policy{n}": n for n in numbers}
+    members = {path: policy_cpus(host, path, n) & online for path, n in places.items()}
+    return {path: cpus for path, cpus in members.items() if cpus}
+
+
+def per_cpu_places(host: Host, online: frozenset[int]) -> dict[str, frozenset[int]]:
+    """The layout before Linux 4.3: a folder (or a link to one) in every CPU."""
+    places: dict[str, frozenset[int]] = {}
+    for cpu in sorted(online):
+        try:
+            path = host.resolve(f"{FOLDER}/cpu{cpu}/cpufreq")
+        except Unavailable:
+            continue
+        places[path] = places.get(path, frozenset()) | {cpu}
+    return places
+
+
+def policy_cpus(host: Host, path: str, number: int) -> frozenset[int]:
+    """affected_cpus: the online CPUs of a policy, space between. Unreadable: all are offline."""
+    for name in ("affected_cpus", "related_cpus"):
+        words = (host.optional(f"{path}/{name}") or "").split()
+        if words:
+            return frozenset(int(word) for word in words if word.isdigit())
+    return frozenset({number})
+
+
+@probe
+def frequency_limits(host: Host, scaling: Cpufreq) -> FrequencyLimits:
+    """Read both maxima of every policy. cpuinfo_cur_freq is left alone: it asks the hardware."""
+    if not scaling.policies:
+        raise NotApplicable(NO_SCALING)
+    return FrequencyLimits(
+        limits=tuple(
+            FrequencyLimit(
+                cpus=policy.cpus,
+                allowed_khz=number(host, f"{policy.path}/scaling_max_freq"),
+                possible_khz=number(host, f"{policy.path}/cpuinfo_max_freq"),
+            )
+            for policy in scaling.policies
+        ),
+        max_perf_percent=number(host, f"{FOLDER}/intel_pstate/max_perf_pct"),
+    )
+
+
+@probe
+def turbo(host: Host) -> Turbo:
+    """Read the switch of the driver. Raises NotApplicable when neither driver offers one."""
+    for path, on in ((f"{FOLDER}/intel_pstate/no_turbo", 0), (f"{FOLDER}/cpufreq/boost", 1)):
+        try:
+            return Turbo(enabled=host.read_int(path) == on, source=path)
+        except Unavailable as absent:
+            if absent.kind != "missing":
+                raise
+    raise NotApplicable("the frequency driver offers no turbo switch")
+
+
+def number(host: Host, path: str) -> int | Absent:
+    """A file as a number; Absent keeps "known to be missing" apart as unsupported."""
+    try:
+        return host.read_int(path)
+    except Unavailable as absent:
+        kinds = {"missing": "unsupported", "denied": "denied", "not-recorded": "missing"}
+        return Absent(kinds.get(absent.kind, "failed"), absent.reason)

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report as one self-contained HTML page: offline, light and dark, no script from elsewhere."""
+
+import importlib.resources
+
+from gpuaudit.check import Verdict
+from gpuaudit.report import Report
+
+SEVERITIES = ("critical", "high", "medium", "low")
+GROUPS = (
+    (Verdict.FAIL, "Failed"),
+    (Verdict.ERROR, "Crashed"),
+    (Verdict.WARN, "Warnings"),
+    (Verdict.UNKNOWN, "Could not be told"),
+    (Verdict.WAIVED, "Waived"),
+    (Verdict.PASS, "Good"),
+    (Verdict.NOT_APPLICABLE, "Does not apply here"),
+)
+
+
+def render(report: Report, *, verbose: bool = False, terminal: bool = False) -> str:  # noqa: ARG001 - every renderer takes the same arguments
+    """One page; everything a node said is escaped by the template engine."""
+    import jinja2
+
+    template = importlib.resources.files("gpuaudit.reports") / "templates" / "node.html.j2"
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    page = environment.from_string(template.read_text(encoding="utf-8"))
+    groups = [(v.value, t, ordered(report, v)) for v, t in GROUPS]
+    return page.render(report=report, groups=[g for g in groups if g[2]], gpus=gpus(report)) + "\n"
+
+
+def ordered(report: Report, verdict: Verdict) -> list[object]:
+    """The results with this verdict, most severe first."""
+    mine = [r for r in report.results if r.verdict is verdict]
+    return sorted(mine, key=lambda r: SEVERITIES.index(r.severity.value))
+
+
+def gpus(report: Report) -> str:
+    """'8 x NVIDIA H100 80GB HBM3', or that none was seen."""
+    names = report.node.gpus
+    kinds = [f"{names.count(k)} x {k}" for k in sorted(set(names))]
+    return ", ".join(kinds) or "no NVIDIA GPU seen"

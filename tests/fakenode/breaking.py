@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ways to break a FakeNode. Each changes every place where the real fault would show."""
+
+import posixpath
+from typing import Any
+
+from fakenode import FakeNode, Link
+from fakenode.pci import SPEEDS, path_of
+from fakenode.registers import ACS_CONTROL, LNKSTA, patched, status_word
+from fakenode.registers import Link as Lanes
+
+GPU_IS_LOST = {"e": 15, "t": "GPU is lost"}
+SERVICES = ("nvidia-persistenced", "nvidia-fabricmanager", "irqbalance")
+
+
+def write(node: FakeNode, path: str, text: str) -> None:
+    """Replace a file that is there, wherever links lead."""
+    where = canonical(node, path)
+    if where not in node.files:
+        raise KeyError(f"{path}: the healthy node has no such file")
+    node.files[where] = f"{text}\n"
+
+
+def canonical(node: FakeNode, path: str) -> str:
+    """The path with the links of the PCI and class folders followed."""
+    done = ""
+    for part in path.split("/")[1:]:
+        done = f"{done}/{part}"
+        target = node.files.get(done)
+        if isinstance(target, Link):
+            done = posixpath.normpath(posixpath.join(posixpath.dirname(done), target.target))
+            done = canonical(node, done)
+    return done
+
+
+def remove(node: FakeNode, *paths: str) -> None:
+    """Take away files, and folders with all in them."""
+    for path in paths:
+        gone = [p for p in node.files if p == path or p.startswith(f"{path}/")]
+        if not gone:
+            raise KeyError(f"{path}: the healthy node has no such file")
+        for one in gone:
+            del node.files[one]
+
+
+def attribute(node: FakeNode, address: str, name: str, value: str) -> None:
+    """An attribute of a PCI function in sysfs."""
+    write(node, f"{path_of(address)}/{name}", value)
+
+
+def retrain(node: FakeNode, address: str, gen: int, width: int) -> None:
+    """Both ends of the link above a function now run like this."""
+    one_end(node, address, gen, width)
+    one_end(node, path_of(address).split("/")[-2], gen, width)
+
+
+def one_end(node: FakeNode, address: str, gen: int, width: int) -> None:
+    """One end of a link says that it runs like this."""
+    attribute(node, address, "current_link_speed", f"{SPEEDS[gen]} GT/s PCIe")
+    attribute(node, address, "current_link_width", str(width))
+    register(node, address, LNKSTA, status_word(Lanes(gen, width)))
+
+
+def register(node: FakeNode, address: str, offset: int, word: int) -> None:
+    """A 16-bit word of config space."""
+    space = node.files[f"{path_of(address)}/config"]
+    assert isinstance(space, bytes)
+    node.files[f"{path_of(address)}/config"] = patched(space, offset, word)
+
+
+def acs(node: FakeNode, address: str, control: int) -> None:
+    """The ACS control word of a port."""
+    register(node, address, ACS_CONTROL, control)
+
+
+def cut_config(node: FakeNode) -> None:
+    """Recorded without root: 64 bytes of every config space."""
+    node.euid = 1000
+    for path, content in node.files.items():
+        if path.endswith("/config") and isinstance(content, bytes):
+            node.files[path] = content[:64]
+
+
+def answer(node: FakeNode, gpu: int, call: str, value: Any) -> None:
+    """What one GPU answers to one call."""
+    key = f"nvmlDeviceGet{call}"
+    assert key in node.nvml["devices"][gpu], key
+    node.nvml["devices"][gpu][key] = {"v": value}
+
+
+def everywhere(node: FakeNode, call: str, value: Any) -> None:
+    """What every GPU answers to one call."""
+    for gpu in range(len(node.nvml["devices"])):
+        answer(node, gpu, call, value)
+
+
+def error(node: FakeNode, gpu: int, call: str, code: int) -> None:
+    """One call on one GPU fails."""
+    node.nvml["devices"][gpu][f"nvmlDeviceGet{call}"] = {"e": code}
+
+
+def lose_gpu(node: FakeNode, gpu: int) -> None:
+    """It fell off the bus: NVML says so to every question."""
+    for call in node.nvml["devices"][gpu]:
+        node.nvml["devices"][gpu][call] = dict(GPU_IS_LOST)
+
+
+def no_nvml(node: FakeNode, code: int) -> None:
+    """nvmlInit fails, and nothing else is asked."""
+    version = node.nvml["system"]["nvmlSystemGetNVMLVersion"]
+    node.nvml["init"] = {"e": code}
+    node.nvml["devices"] = []
+    node.nvml["system"] = {} if code == 12 else {"nvmlSystemGetNVMLVersion": version}
+
+
+def forget_gpu(node: FakeNode, gpu: int) -> None:
+    """NVML does not list a GPU that is on the bus."""
+    del node.nvml["devices"][gpu]
+    node.nvml["system"]["nvmlDeviceGetCount_v2"] = {"v": len(node.nvml["devices"])}
+    for device in node.nvml["devices"]:
+        device.pop(f"nvmlDeviceGetP2PStatus({gpu},0)", None)
+
+
+def stop(node: FakeNode, pid: int) -> None:
+    """A service does not run: no process, no unit state, no pid file."""
+    node.processes = [one for one in node.processes if one["pid"] != pid]
+    remove(node, f"/proc/{pid}")
+
+
+def limit(node: FakeNode, pid: int | str, row: str, value: str) -> None:
+    """A row of /proc/<pid>/limits."""
+    path = f"/proc/{pid}/limits"
+    lines = str(node.files[path]).splitlines()
+    place = next(i for i, line in enumerate(lines) if line.startswith(row))
+    lines[place] = f"{row:<26}{value:<21}{value:<21}{lines[place][68:]}"
+    node.files[path] = "\n".join(lines) + "\n"
+
+
+def sysctl(node: FakeNode, name: str, value: str) -> None:
+    """A running sysctl that the configuration sets otherwise."""
+    write(node, f"/proc/sys/{name.replace('.', '/')}", value)
