@@ -30,6 +30,7 @@ $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	@echo 'Installing gpuaudit and its tools into .venv'
 	@$(PIP) --upgrade 'pip>=25.1'
 	@$(PIP) --constraint $(CONSTRAINTS) --editable . --group dev
+	@$(BIN)/python -m compileall -q gpuaudit checks reports
 	@touch $@
 
 run: setup  ## Audit this machine (ARGS='--profile bringup -v' passes options on)

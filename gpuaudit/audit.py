@@ -18,7 +18,7 @@ from gpuaudit.facts.pci import PciDevices
 from gpuaudit.host import Host, NotApplicable, Unavailable
 from gpuaudit.host.answers import NvmlAnswers
 from gpuaudit.policy import Policy, load_policies
-from gpuaudit.policy.profiles import chosen, load_profile, named
+from gpuaudit.policy.profiles import chosen, load_profile
 from gpuaudit.report import Node, PolicyFile, Report, Result, Run, Summary
 
 
@@ -77,7 +77,7 @@ def judge_all(facts: Facts, checks: dict[str, Check], request: Request) -> Audit
         policies,
         timeout_s=request.timeout_s or profile.timeout_s,
         check_timeout_s=profile.check_timeout_s,
-        required=[name for name in wanted if named(name, profile.required)],
+        required=[name for name in wanted if profile.requires(name)],
     )
 
 

@@ -5,13 +5,18 @@ Source: Linux Documentation/admin-guide/cputopology.rst.
 """
 
 import re
+from typing import Literal
 
 from gpuaudit.facts.base import Absent, Fact, probe
 from gpuaudit.facts.cpusets import CpuSetError, parse_list, parse_mask
-from gpuaudit.facts.pci import reading
-from gpuaudit.host import Host
+from gpuaudit.host import Host, Unavailable
 
 FOLDER = "/sys/devices/system/cpu"
+KINDS: dict[str, Literal["unsupported", "denied", "missing"]] = {
+    "missing": "unsupported",
+    "denied": "denied",
+    "not-recorded": "missing",
+}
 CPU = re.compile(r"cpu(\d+)")
 
 
@@ -37,9 +42,9 @@ def cpu_sets(host: Host) -> CpuSets:
 
 def read_cpu_set(host: Host, list_path: str, mask_path: str = "") -> frozenset[int] | Absent:
     """A set of CPUs from a list file or, where only that is there, from a hex mask file."""
-    text, parse = reading(host, list_path), parse_list
+    text, parse = text_of(host, list_path), parse_list
     if isinstance(text, Absent) and mask_path:
-        text, parse = reading(host, mask_path), parse_mask
+        text, parse = text_of(host, mask_path), parse_mask
     if isinstance(text, Absent):
         return text
     try:
@@ -75,3 +80,19 @@ class Smt(Fact, frozen=True, kw_only=True):
 def smt(host: Host) -> Smt:
     """Read the switch. Raises Unavailable on kernels before 4.19, which have none."""
     return Smt(control=host.read(f"{FOLDER}/smt/control"))
+
+
+def text_of(host: Host, path: str) -> str | Absent:
+    """A file of the kernel. Known to be missing is "unsupported": this kernel has no such thing."""
+    try:
+        return host.read(path)
+    except Unavailable as absent:
+        return Absent(KINDS.get(absent.kind, "failed"), absent.reason)
+
+
+def number_of(host: Host, path: str) -> int | Absent:
+    """Like text_of, for a file that holds one integer."""
+    try:
+        return host.read_int(path)
+    except Unavailable as absent:
+        return Absent(KINDS.get(absent.kind, "failed"), absent.reason)

@@ -7,14 +7,12 @@ Sources: Linux Documentation/admin-guide/pm/{cpufreq,intel_pstate,amd-pstate}.rs
 import re
 
 from gpuaudit.facts.base import Absent, Fact, probe
-from gpuaudit.facts.cpu import FOLDER, CpuSets
+from gpuaudit.facts.cpu import FOLDER, CpuSets, number_of, text_of
 from gpuaudit.facts.node import Machine
-from gpuaudit.facts.pci import reading
 from gpuaudit.host import Host, NotApplicable, Unavailable
 
 POLICY = re.compile(r"policy(\d+)")
 NO_SCALING = "no CPU frequency driver is loaded"
-UNTOLD = Absent("missing", "the online CPUs are not known")
 
 
 class FrequencyPolicy(Fact, frozen=True, kw_only=True):
@@ -69,12 +67,12 @@ def cpufreq(host: Host, cpus: CpuSets, machine: Machine) -> Cpufreq:
     if not places:
         return without_scaling(host, cpus.online, machine)
     first = next(iter(places))
-    preference = reading(host, f"{first}/energy_performance_preference")
+    preference = text_of(host, f"{first}/energy_performance_preference")
     policies = tuple(
         read_policy(host, path, members, preference) for path, members in places.items()
     )
     return Cpufreq(
-        driver=reading(host, f"{first}/scaling_driver"),
+        driver=text_of(host, f"{first}/scaling_driver"),
         policies=policies,
         without_policy=cpus.online.difference(*(p.cpus for p in policies)),
     )
@@ -86,9 +84,7 @@ def without_scaling(host: Host, online: frozenset[int], machine: Machine) -> Cpu
         raise Unavailable(f"{FOLDER}/cpu{min(online)}/cpufreq holds no policy", "garbled")
     if machine.is_vm:
         raise NotApplicable("a VM without cpufreq: the hypervisor sets the CPU frequency")
-    return Cpufreq(
-        driver=Absent("unsupported", NO_SCALING), policies=(), without_policy=online
-    )
+    return Cpufreq(driver=Absent("unsupported", NO_SCALING), policies=(), without_policy=online)
 
 
 def read_policy(
@@ -98,10 +94,10 @@ def read_policy(
     return FrequencyPolicy(
         path=path,
         cpus=members,
-        governor=reading(host, f"{path}/scaling_governor"),
+        governor=text_of(host, f"{path}/scaling_governor"),
         energy_preference=first_preference
         if isinstance(first_preference, Absent)
-        else reading(host, f"{path}/energy_performance_preference"),
+        else text_of(host, f"{path}/energy_performance_preference"),
     )
 
 
@@ -149,31 +145,24 @@ def frequency_limits(host: Host, scaling: Cpufreq) -> FrequencyLimits:
         limits=tuple(
             FrequencyLimit(
                 cpus=policy.cpus,
-                allowed_khz=number(host, f"{policy.path}/scaling_max_freq"),
-                possible_khz=number(host, f"{policy.path}/cpuinfo_max_freq"),
+                allowed_khz=number_of(host, f"{policy.path}/scaling_max_freq"),
+                possible_khz=number_of(host, f"{policy.path}/cpuinfo_max_freq"),
             )
             for policy in scaling.policies
         ),
-        max_perf_percent=number(host, f"{FOLDER}/intel_pstate/max_perf_pct"),
+        max_perf_percent=number_of(host, f"{FOLDER}/intel_pstate/max_perf_pct"),
     )
 
 
 @probe
 def turbo(host: Host) -> Turbo:
     """Read the switch of the driver. Raises NotApplicable when neither driver offers one."""
-    for path, on in ((f"{FOLDER}/intel_pstate/no_turbo", 0), (f"{FOLDER}/cpufreq/boost", 1)):
-        try:
-            return Turbo(enabled=host.read_int(path) == on, source=path)
-        except Unavailable as absent:
-            if absent.kind != "missing":
-                raise
+    switches = {f"{FOLDER}/intel_pstate/no_turbo": 0, f"{FOLDER}/cpufreq/boost": 1}
+    seen = {path: number_of(host, path) for path in switches}
+    for path, value in seen.items():
+        if not isinstance(value, Absent):
+            return Turbo(enabled=value == switches[path], source=path)
+    unread = [x for x in seen.values() if isinstance(x, Absent) and x.kind != "unsupported"]
+    if unread:
+        raise Unavailable(unread[0].reason, "not-recorded")
     raise NotApplicable("the frequency driver offers no turbo switch")
-
-
-def number(host: Host, path: str) -> int | Absent:
-    """A file as a number; Absent keeps "known to be missing" apart as unsupported."""
-    try:
-        return host.read_int(path)
-    except Unavailable as absent:
-        kinds = {"missing": "unsupported", "denied": "denied", "not-recorded": "missing"}
-        return Absent(kinds.get(absent.kind, "failed"), absent.reason)

@@ -17,7 +17,7 @@ from gpuaudit.host.errors import Kind
 FOLDER = "/sys/devices/system/node"
 NODE = re.compile(r"node(\d+)")
 TOTAL = re.compile(r"MemTotal:\s*(\d+)\s*kB")
-KINDS: dict[str, Kind] = {"missing": "not-recorded", "denied": "denied"}
+KINDS: dict[str, Kind] = {"missing": "not-recorded", "denied": "denied", "unsupported": "missing"}
 NO_NUMA = "the kernel has no NUMA support"
 
 

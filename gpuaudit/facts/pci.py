@@ -1,37 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """PCI functions, their place in the tree and both ends of their links, from sysfs.
 
-Attribute meaning: Linux Documentation/ABI/testing/sysfs-bus-pci. Class codes: PCI Code and ID
-Assignment Specification 1.11, section 1.
+Attribute meaning: Linux Documentation/ABI/testing/sysfs-bus-pci.
 """
 
-import re
-from typing import Literal
+from collections.abc import Mapping
+
+from msgspec.structs import replace
 
 from gpuaudit.facts.base import Absent, Fact, probe
 from gpuaudit.facts.cpusets import CpuSetError, parse_list, parse_mask
+from gpuaudit.facts.pciidentity import (
+    NVIDIA,
+    Role,
+    read_driver,
+    read_identity,
+    read_uevent,
+    role_of,
+)
+from gpuaudit.facts.pcilink import LinkEnd, read_link, reading
+from gpuaudit.facts.pciplace import ADDRESS, bridge_span, place_by_buses, place_of_path
 from gpuaudit.host import Host, Unavailable
 
+__all__ = ["NVIDIA", "LinkEnd", "PciDevice", "PciDevices", "Role", "pci_devices", "reading"]
+
 FOLDER = "/sys/bus/pci/devices"
-ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]")
-SPEED = re.compile(r"(\d+(?:\.\d+)?)\s*GT/s")
-NVIDIA = 0x10DE
-GENERATION_OF_GT_PER_S = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
-WIDTHS = frozenset({1, 2, 4, 8, 12, 16, 32})
-
-Role = Literal["gpu", "nic", "nvme", "nvswitch", "bridge", "other"]
-
-
-class LinkEnd(Fact, frozen=True, kw_only=True):
-    """One end's view of a link: /sys/bus/pci/devices/A/{current,max}_link_{speed,width}.
-
-    Speeds are GT/s a lane, widths lanes. Unreadable or impossible values are Absent.
-    """
-
-    speed_gt_per_s: float | Absent
-    max_speed_gt_per_s: float | Absent
-    width: int | Absent
-    max_width: int | Absent
+ENDPOINTS: frozenset[Role] = frozenset({"gpu", "nic", "nvme", "nvswitch", "accelerator"})
+NOT_READ = Absent("unsupported", "not a GPU, NIC, NVMe drive or accelerator, nor above one")
+VIRTUAL = Absent("unsupported", "a virtual function has no link of its own")
 
 
 class PciDevice(Fact, frozen=True, kw_only=True):
@@ -49,16 +45,34 @@ class PciDevice(Fact, frozen=True, kw_only=True):
     """Bridges between the root complex and this function, root port first."""
 
     root: str
-    """Name of the host bridge folder, for example pci0000:15."""
+    """Name of the host bridge folder, for example pci0000:15; "" when it cannot be told."""
 
     link: LinkEnd | Absent
     numa_node: int | Absent
     local_cpus: frozenset[int] | Absent
+    driver_known: bool = True
+    """False when nothing recorded says whether a driver is bound."""
+
+    rdma: bool = False
+    """An InfiniBand device hangs on it (its folder holds `infiniband`)."""
+
+    power_state: str | None = None
+    """D0, D3hot and so on; read only where the link is slower than it could be."""
 
     @property
     def id(self) -> str:
         """vendor:device in hex, for example 10de:2330."""
         return f"{self.vendor:04x}:{self.device:04x}"
+
+    @property
+    def unbound(self) -> bool:
+        """True when it is known that no driver is bound."""
+        return self.driver_known and self.driver is None
+
+    @property
+    def slot(self) -> str:
+        """The address without the function: the functions of one slot share one link."""
+        return self.address.rpartition(".")[0]
 
 
 class PciDevices(Fact, frozen=True, kw_only=True):
@@ -71,126 +85,102 @@ class PciDevices(Fact, frozen=True, kw_only=True):
         found = (d for d in self.by_address.values() if d.role in roles)
         return tuple(d for d in found if not d.virtual_function)
 
+    def function_0(self, device: PciDevice) -> PciDevice:
+        """Function 0 of its slot, or the device itself where that is not visible."""
+        return self.by_address.get(f"{device.slot}.0", device)
+
 
 @probe
 def pci_devices(host: Host) -> PciDevices:
     """Read every PCI function once; links and locality only of what an audit judges."""
-    addresses = [name.lower() for name in host.list(FOLDER) if ADDRESS.fullmatch(name.lower())]
-    return PciDevices(by_address={a: read_device(host, a) for a in addresses})
-
-
-def read_device(host: Host, address: str) -> PciDevice:
-    """One function. Identity falls back from uevent to the single files to modalias."""
-    path = host.resolve(f"{FOLDER}/{address}")
-    parts = path.split("/")
-    identity = read_identity(host, path)
-    role = role_of(identity["vendor"], identity["class"])
-    wanted = role != "other"
-    return PciDevice(
-        address=address,
-        path=path,
-        vendor=identity["vendor"],
-        device=identity["device"],
-        class_code=identity["class"],
-        role=role,
-        driver=read_driver(host, path),
-        virtual_function=wanted and "physfn" in host.names(path),
-        parents=tuple(p for p in parts[:-1] if ADDRESS.fullmatch(p)),
-        root=next((p for p in parts if p.startswith("pci") and ":" in p), ""),
-        link=read_link(host, path) if wanted else NOT_READ,
-        numa_node=read_node(host, path) if wanted else NOT_READ,
-        local_cpus=read_cpus(host, path) if wanted else NOT_READ,
+    names = sorted((n for n in host.list(FOLDER) if ADDRESS.fullmatch(n.lower())), key=in_bus_order)
+    if not names:
+        # Known to be empty is an answer. A recording that never held the folder raises here.
+        host.exists(f"{FOLDER}/0000:00:00.0")
+    found = with_places(host, {name.lower(): identified(host, name) for name in names})
+    found |= {a: with_locality(host, d) for a, d in found.items() if d.role in ENDPOINTS}
+    ends = link_ends(PciDevices(by_address=found))
+    return PciDevices(
+        by_address={a: with_link(host, d) if a in ends else d for a, d in found.items()}
     )
 
 
-NOT_READ = Absent("unsupported", "not a GPU, NIC, NVMe drive or bridge")
+def in_bus_order(name: str) -> tuple[int, str]:
+    """Domains may have more than four digits: order them as numbers."""
+    return int(name.partition(":")[0], 16), name.lower()
 
 
-def role_of(vendor: int, class_code: int) -> Role:
-    """What a function is for the audit. 10de is also NVSwitch, audio, USB and bridges."""
-    major, minor = class_code >> 16, (class_code >> 8) & 0xFF
-    if vendor == NVIDIA and major == 0x03:
-        return "gpu"
-    if vendor == NVIDIA and (major, minor) == (0x06, 0x80):
-        return "nvswitch"
-    by_class: dict[tuple[int, int], Role] = {
-        (0x02, 0x00): "nic",
-        (0x02, 0x07): "nic",
-        (0x01, 0x08): "nvme",
-        (0x06, 0x04): "bridge",
-    }
-    return by_class.get((major, minor), "other")
-
-
-def read_identity(host: Host, path: str) -> dict[str, int]:
-    """vendor, device and class as numbers; zero where the recording holds none of the sources."""
-    pairs = dict(
-        line.split("=", 1) for line in (host.optional(f"{path}/uevent") or "").splitlines() if "=" in line
-    )
-    if "PCI_ID" in pairs and "PCI_CLASS" in pairs:
-        vendor, _, device = pairs["PCI_ID"].partition(":")
-        return {
-            "vendor": hexadecimal(vendor),
-            "device": hexadecimal(device),
-            "class": hexadecimal(pairs["PCI_CLASS"]),
-        }
-    return {name: hexadecimal(host.optional(f"{path}/{name}")) for name in ("vendor", "device", "class")}
-
-
-def hexadecimal(text: str | None) -> int:
-    """A hex number with or without 0x; zero for nothing."""
+def identified(host: Host, name: str) -> PciDevice:
+    """One function by identity and place; link and locality are not read yet."""
     try:
-        return int(text or "0", 16)
-    except ValueError:
-        return 0
-
-
-def read_driver(host: Host, path: str) -> str | None:
-    """The bound driver: target of the `driver` link."""
-    try:
-        return host.resolve(f"{path}/driver").rpartition("/")[2]
+        path = host.resolve(f"{FOLDER}/{name}")
     except Unavailable:
-        return None
-
-
-def reading(host: Host, path: str) -> str | Absent:
-    """A text, or why there is none."""
-    try:
-        return host.read(path)
-    except Unavailable as absent:
-        return Absent("denied" if absent.kind == "denied" else "missing", absent.reason)
-
-
-def read_link(host: Host, path: str) -> LinkEnd | Absent:
-    """This function's view of its link; Absent when sysfs shows none (no PCIe capability)."""
-    current = reading(host, f"{path}/current_link_speed")
-    if isinstance(current, Absent):
-        return current
-    return LinkEnd(
-        speed_gt_per_s=parse_speed(current),
-        max_speed_gt_per_s=parse_speed(reading(host, f"{path}/max_link_speed")),
-        width=parse_width(reading(host, f"{path}/current_link_width")),
-        max_width=parse_width(reading(host, f"{path}/max_link_width")),
+        path = f"{FOLDER}/{name}"
+    uevent = read_uevent(host, path)
+    identity, driver = read_identity(host, path, uevent), read_driver(host, path, uevent)
+    place = place_of_path(path)
+    return PciDevice(
+        address=name.lower(),
+        path=path,
+        vendor=identity.vendor,
+        device=identity.device,
+        class_code=identity.class_code,
+        role=role_of(identity.vendor, identity.class_code, driver.name),
+        driver=driver.name,
+        driver_known=driver.known,
+        virtual_function=False,
+        parents=place.parents,
+        root=place.root,
+        link=NOT_READ,
+        numa_node=NOT_READ,
+        local_cpus=NOT_READ,
     )
 
 
-def parse_speed(text: str | Absent) -> float | Absent:
-    """'16.0 GT/s PCIe', '8 GT/s', 'Unknown speed' -> GT/s a lane."""
-    if isinstance(text, Absent):
-        return text
-    match = SPEED.match(text)
-    speed = float(match[1]) if match else 0.0
-    if speed not in GENERATION_OF_GT_PER_S:
-        return Absent("failed", f"the link speed reads {text!r}")
-    return speed
+def with_places(host: Host, found: Mapping[str, PciDevice]) -> dict[str, PciDevice]:
+    """Places by bus numbers for functions whose path does not say it."""
+    lost = [d for d in found.values() if not d.root]
+    if not lost:
+        return dict(found)
+    bridges = (d for d in found.values() if d.class_code >> 8 == 0x0604)
+    spans = [bridge_span(host, d.address, d.path) for d in bridges]
+    known = tuple(span for span in spans if span is not None)
+    if len(known) < len(spans):
+        return dict(found)
+    places = {d.address: place_by_buses(d.address, known) for d in lost}
+    moved = {a: replace(found[a], root=p.root, parents=p.parents) for a, p in places.items()}
+    return {**found, **moved}
 
 
-def parse_width(text: str | Absent) -> int | Absent:
-    """'16' -> lanes; 0, 63 and 255 mean the device did not answer."""
-    if isinstance(text, Absent):
-        return text
-    width = int(text.lstrip("x")) if text.lstrip("x").isdigit() else 0
-    return width if width in WIDTHS else Absent("failed", f"the link width reads {text!r}")
+def with_locality(host: Host, device: PciDevice) -> PciDevice:
+    """NUMA node, local CPUs, and what the names in its folder tell."""
+    names = host.names(device.path)
+    return replace(
+        device,
+        virtual_function="physfn" in names,
+        rdma="infiniband" in names,
+        numa_node=read_node(host, device.path),
+        local_cpus=read_cpus(host, device.path),
+    )
+
+
+def link_ends(devices: PciDevices) -> frozenset[str]:
+    """Every function that is an end of a link between the root complex and a judged device."""
+    judged = devices.of(*ENDPOINTS)
+    above = (p for d in judged for p in d.parents)
+    ports = [devices.by_address[a] for a in above if a in devices.by_address]
+    ends = {devices.function_0(d).address for d in (*judged, *ports)}
+    return frozenset(ends | {d.address for d in (*judged, *ports)})
+
+
+def with_link(host: Host, device: PciDevice) -> PciDevice:
+    """Its end of the link, and its power state where that may explain a slow link."""
+    link = read_link(host, device.path)
+    if isinstance(link, Absent) or device.role not in ENDPOINTS:
+        return replace(device, link=link)
+    slow = link.speed_gt_per_s != link.max_speed_gt_per_s
+    state = host.optional(f"{device.path}/power_state") if slow else None
+    return replace(device, link=link, power_state=state)
 
 
 def read_node(host: Host, path: str) -> int | Absent:
@@ -201,7 +191,7 @@ def read_node(host: Host, path: str) -> int | Absent:
     try:
         return int(text)
     except ValueError:
-        return Absent("failed", f"numa_node reads {text!r}")
+        return Absent("failed", f"numa_node reads {text[:40]!r}")
 
 
 def read_cpus(host: Host, path: str) -> frozenset[int] | Absent:

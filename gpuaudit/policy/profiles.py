@@ -11,7 +11,7 @@ from gpuaudit.policy.located import Located, PolicyError, nearest
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One profile of profiles.yaml. `include`, `exclude` and `required` hold IDs and globs."""
+    """One profile of profiles.yaml. The lists hold IDs and globs."""
 
     about: str
     timeout_s: float
@@ -19,6 +19,11 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     include: tuple[str, ...]
     exclude: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
+    tolerated: tuple[str, ...] = ()
+
+    def requires(self, check_id: str) -> bool:
+        """True when this check must not end unknown or in error."""
+        return named(check_id, self.required) and not named(check_id, self.tolerated)
 
 
 def load_profiles() -> dict[str, Profile]:

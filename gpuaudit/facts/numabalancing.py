@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Automatic NUMA balancing: what runs now, and what the next boot will set.
+
+Source: Linux Documentation/admin-guide/sysctl/kernel.rst, numa_balancing; the parameter
+`numa_balancing=` in kernel-parameters.rst; CONFIG_NUMA_BALANCING_DEFAULT_ENABLED in init/Kconfig.
+"""
+
+from gpuaudit.facts.base import Absent, Fact, probe
+from gpuaudit.facts.cmdline import CommandLine, command_line
+from gpuaudit.facts.cpu import number_of
+from gpuaudit.facts.numa import node_ids
+from gpuaudit.facts.sysctl import sysctl_files
+from gpuaudit.facts.tuned import tuned
+from gpuaudit.host import Host, NotApplicable, Unavailable
+
+KEY = "kernel.numa_balancing"
+RUNNING = "/proc/sys/kernel/numa_balancing"
+WORDS = {"enable": 1, "disable": 0}
+DEFAULT = "CONFIG_NUMA_BALANCING_DEFAULT_ENABLED"
+
+
+class NextBoot(Fact, frozen=True, kw_only=True):
+    """The value after a reboot, and what sets it: file and line, or the kernel's default."""
+
+    value: int
+    source: str
+
+
+class NumaBalancing(Fact, frozen=True, kw_only=True):
+    """/proc/sys/kernel/numa_balancing: 0 off, bit 0 balancing, bit 1 memory tiering."""
+
+    running: int | Absent
+    nodes: int | None
+    """Online NUMA nodes, None when not known. With one there is nothing to balance."""
+
+    next_boot: NextBoot | Absent
+
+
+@probe
+def numa_balancing(host: Host) -> NumaBalancing:
+    """Read both. In an image only the next boot has a value."""
+    return NumaBalancing(
+        running=running_value(host), nodes=node_count(host), next_boot=next_boot(host)
+    )
+
+
+def running_value(host: Host) -> int | Absent:
+    """The sysctl; unsupported where the kernel has none or does not run."""
+    try:
+        return number_of(host, RUNNING)
+    except NotApplicable as absent:
+        return Absent("unsupported", absent.reason)
+
+
+def node_count(host: Host) -> int | None:
+    """How many nodes are online; a kernel known to have no NUMA has one."""
+    try:
+        return len(node_ids(host))
+    except NotApplicable:
+        return None
+    except Unavailable as absent:
+        return 1 if absent.kind == "missing" else None
+
+
+def next_boot(host: Host) -> NextBoot | Absent:
+    """sysctl.d, then tuned, then the command line, then the kernel's default."""
+    try:
+        return from_sysctl(host) or from_tuned(host) or from_kernel(host)
+    except Unavailable as absent:
+        return Absent("denied" if absent.kind == "denied" else "missing", absent.reason)
+
+
+def from_sysctl(host: Host) -> NextBoot | None:
+    """The assignment in sysctl.d that wins."""
+    setting = sysctl_files(host).effective(KEY)
+    if setting is None or not setting.value.isdigit():
+        return None
+    return NextBoot(value=int(setting.value), source=f"{setting.file}:{setting.line}")
+
+
+def from_tuned(host: Host) -> NextBoot | None:
+    """The [sysctl] section of the active tuned profile."""
+    setting = tuned(host).settings.get(("sysctl", KEY))
+    if setting is None or not setting.value.isdigit():
+        return None
+    return NextBoot(value=int(setting.value), source=setting.file)
+
+
+def from_kernel(host: Host) -> NextBoot:
+    """The command line in use, or what the kernel was built with. Raises Unavailable."""
+    line = command_line(host)
+    word = line.value("numa_balancing")
+    if word in WORDS:
+        return NextBoot(value=WORDS[word], source=f"numa_balancing={word} in {line.lines[0].file}")
+    release = kernel_release(host, line)
+    config = host.read(f"/boot/config-{release}").splitlines()
+    built_in = int(f"{DEFAULT}=y" in config)
+    return NextBoot(value=built_in, source=f"the kernel's default (/boot/config-{release})")
+
+
+def kernel_release(host: Host, line: CommandLine) -> str:
+    """The running release, in an image that of the only configuration below /boot."""
+    try:
+        return host.read("/proc/sys/kernel/osrelease")
+    except NotApplicable:
+        found = [name for name in host.names("/boot") if name.startswith("config-")]
+    if len(found) != 1:
+        raise Unavailable(f"{len(found)} kernels are below /boot, not one", "missing")
+    return found[0].removeprefix("config-")

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the active tuned profile sets.
+
+Source: tuned-profiles(7), tuned-main.conf(5). Files in /etc win over /usr/lib, a profile wins over
+those it includes, and with `reapply_sysctl` (the default) sysctl.d wins over tuned.
+"""
+
+from gpuaudit.facts.base import Fact, probe
+from gpuaudit.facts.sysctl import is_there
+from gpuaudit.host import Host
+
+ACTIVE = "/etc/tuned/active_profile"
+FOLDERS = ("/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned")
+UNIT = "/etc/systemd/system/multi-user.target.wants/tuned.service"
+Sections = dict[str, dict[str, str]]
+
+
+class TunedSetting(Fact, frozen=True, kw_only=True):
+    """One value and the profile file it stands in."""
+
+    value: str
+    file: str
+
+
+class Tuned(Fact, frozen=True, kw_only=True):
+    """/etc/tuned/active_profile and the files of its profiles.
+
+    Keys of `settings` are (section, key), for example ("sysctl", "kernel.numa_balancing"). It has
+    nothing when tuned is not enabled at boot.
+    """
+
+    profiles: tuple[str, ...]
+    enabled: bool
+    settings: dict[tuple[str, str], TunedSetting]
+
+
+@probe
+def tuned(host: Host) -> Tuned:
+    """Read the profile and what it includes; machines without tuned have none."""
+    profiles = tuple((host.optional(ACTIVE) or "").split())
+    enabled = is_there(host, UNIT)
+    settings: dict[tuple[str, str], TunedSetting] = {}
+    for profile in profiles if enabled else ():
+        settings |= settings_of(host, profile, frozenset())
+    return Tuned(profiles=profiles, enabled=enabled, settings=settings)
+
+
+def settings_of(
+    host: Host, profile: str, seen: frozenset[str]
+) -> dict[tuple[str, str], TunedSetting]:
+    """Settings of a profile over those of the profiles it includes. A circle ends where it met."""
+    paths = (f"{folder}/{profile}/tuned.conf" for folder in FOLDERS)
+    path = next((p for p in paths if is_there(host, p)), None)
+    if path is None or profile in seen or "/" in profile:
+        return {}
+    sections = parse_profile(host.optional(path) or "")
+    settings: dict[tuple[str, str], TunedSetting] = {}
+    for parent in sections.get("main", {}).get("include", "").replace(";", ",").split(","):
+        settings |= settings_of(host, parent.strip().removeprefix("-"), seen | {profile})
+    own = {(s, k): v for s, pairs in sections.items() for k, v in pairs.items() if s != "main"}
+    return settings | {place: TunedSetting(value=v, file=path) for place, v in own.items()}
+
+
+def parse_profile(text: str) -> Sections:
+    """[section] and key=value lines; # and ; start comments at the start of a line."""
+    sections: Sections = {}
+    current: dict[str, str] = {}
+    for raw in text.splitlines():
+        line = raw.strip()
+        if line.startswith("[") and line.endswith("]"):
+            current = sections.setdefault(line[1:-1].strip(), {})
+        elif line and line[0] not in "#;":
+            key, _, value = line.partition("=")
+            current[key.strip()] = value.strip()
+    return sections
