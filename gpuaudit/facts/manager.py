@@ -12,6 +12,7 @@ PROPERTIES = (
     "DefaultLimitNOFILE",
     "DefaultLimitNOFILESoft",
 )
+RESOURCES = ("MEMLOCK", "NOFILE")
 BUILT_IN = Limits(memlock=Limit(8 << 20, 8 << 20), nofile=Limit(1024, 524288))
 BUILT_IN_NAME = "systemd's built-in default"
 
@@ -51,13 +52,11 @@ def shown(host: Host, name: str) -> Limit | Absent:
     except (Unavailable, NotApplicable) as absent:
         return absence(absent)
     found = dict(line.partition("=")[::2] for line in output.stdout.split("\n"))
-    soft, hard = (found.get(f"DefaultLimit{name}{kind}", "").strip() for kind in ("Soft", ""))
+    words = (found.get(f"DefaultLimit{name}{kind}", "").strip() for kind in ("Soft", ""))
+    value = ":".join(words).replace(str(systemd.RLIM_INFINITY), "infinity")
+    setting = systemd.Setting(section="", key=name, value=value, where="systemctl show")
     try:
-        return systemd.parse_limit(
-            systemd.Setting(
-                section="", key=name, value=f"{soft}:{hard}", where="the output of systemctl show"
-            )
-        )
+        return systemd.parse_limit(setting)
     except Unavailable as absent:
         if output.returncode:
             return Absent("failed", f"systemctl show failed: {output.stderr.strip()[:80]}")
@@ -80,9 +79,6 @@ def configured(host: Host) -> Reading:
         now=False,
         evidence=tuple(place(found[name], BUILT_IN_NAME) for name in RESOURCES),
     )
-
-
-RESOURCES = ("MEMLOCK", "NOFILE")
 
 
 def limit_of(

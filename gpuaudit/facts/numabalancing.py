@@ -6,7 +6,7 @@ Source: Linux Documentation/admin-guide/sysctl/kernel.rst, numa_balancing; the p
 """
 
 from gpuaudit.facts.base import Absent, Fact, probe
-from gpuaudit.facts.cmdline import CommandLine, command_line
+from gpuaudit.facts.cmdline import command_line
 from gpuaudit.facts.cpu import number_of
 from gpuaudit.facts.numa import node_ids
 from gpuaudit.facts.sysctl import sysctl_files
@@ -92,13 +92,12 @@ def from_kernel(host: Host) -> NextBoot:
     word = line.value("numa_balancing")
     if word in WORDS:
         return NextBoot(value=WORDS[word], source=f"numa_balancing={word} in {line.lines[0].file}")
-    release = kernel_release(host, line)
-    config = host.read(f"/boot/config-{release}").splitlines()
-    built_in = int(f"{DEFAULT}=y" in config)
+    release = kernel_release(host)
+    built_in = int(f"\n{DEFAULT}=y\n" in host.read(f"/boot/config-{release}"))
     return NextBoot(value=built_in, source=f"the kernel's default (/boot/config-{release})")
 
 
-def kernel_release(host: Host, line: CommandLine) -> str:
+def kernel_release(host: Host) -> str:
     """The running release, in an image that of the only configuration below /boot."""
     try:
         return host.read("/proc/sys/kernel/osrelease")

@@ -63,8 +63,7 @@ def parse_speed(text: str | Absent) -> float | Absent:
     speed = float(match[1]) if match else 0.0
     if speed in GENERATION_OF_GT_PER_S:
         return speed
-    kind = "unsupported" if text in ZEROS else "failed"
-    return Absent(kind, f"the link speed reads {text[:40]!r}")
+    return no_value("speed", text)
 
 
 def parse_width(text: str | Absent) -> int | Absent:
@@ -75,5 +74,11 @@ def parse_width(text: str | Absent) -> int | Absent:
     width = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 4 else -1
     if width in WIDTHS:
         return width
-    kind = "unsupported" if text in ZEROS else "failed"
-    return Absent(kind, f"the link width reads {text[:40]!r}")
+    return no_value("width", text)
+
+
+def no_value(what: str, text: str) -> Absent:
+    """Zero says that there is no link state; anything else is nonsense."""
+    return Absent(
+        "unsupported" if text in ZEROS else "failed", f"the link {what} reads {text[:40]!r}"
+    )

@@ -201,6 +201,8 @@ class Host:
     def _fetch(self, where: str) -> bytes:
         if self._machine is not None:
             return self._machine.read(self.tree, where, READ_LIMIT_BYTES)
+        if self._recording is not None:
+            self._recording.refuse_gap(where)
         return self.tree.read(where, READ_LIMIT_BYTES)
 
     def _names(self, where: str) -> tuple[str, ...]:

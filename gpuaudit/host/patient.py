@@ -54,11 +54,11 @@ class PatientReader:
         driver = driver_of(path) or path
         if driver in self._hung:
             raise Unavailable(f"not read: an earlier read below {driver} hung", "hung")
-        if self._pid is None:
-            self._start()
-        request = path.encode("utf-8", "surrogateescape")
-        os.write(self._pipe[1], HEADER.pack(0, len(request)) + struct.pack("!I", limit) + request)
-        answer = self._receive()
+        try:
+            answer = self._ask(path, limit)
+        except BaseException:  # the audit's own time limit: the next answer would be this one's
+            self.close()
+            raise
         if answer is None:
             self._hung.add(driver)
             self.close()
@@ -77,6 +77,13 @@ class PatientReader:
         os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, os.WNOHANG)
         self._pid = None
+
+    def _ask(self, path: str, limit: int) -> tuple[int, bytes] | None:
+        if self._pid is None:
+            self._start()
+        request = path.encode("utf-8", "surrogateescape")
+        os.write(self._pipe[1], HEADER.pack(0, len(request)) + struct.pack("!I", limit) + request)
+        return self._receive()
 
     def _start(self) -> None:
         to_child, from_parent = os.pipe(), os.pipe()

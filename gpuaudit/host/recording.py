@@ -6,6 +6,7 @@ recording a missing file proves nothing: it may only not have been gathered.
 """
 
 import os
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,6 +15,7 @@ from gpuaudit.host import archive
 from gpuaudit.host.answers import NvmlAnswers, decode_answers
 from gpuaudit.host.errors import Kind, SnapshotError, Unavailable
 from gpuaudit.host.live import Output, Process
+from gpuaudit.host.paths import MAX_LINKS
 from gpuaudit.host.tree import FolderTree, Tree
 
 SCHEMA = "gpuaudit.snapshot/1"
@@ -29,7 +31,10 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """manifest.json. Paths are canonical paths inside the recorded machine."""
+    """manifest.json. Paths are canonical paths inside the recorded machine.
+
+    `gaps` also holds "processes", "nvml" and "udev SUBSYSTEM" when those did not answer.
+    """
 
     schema: str = SCHEMA
     gpuaudit: str
@@ -58,7 +63,11 @@ class Recording:
         self._tree = tree
         self._prefix = prefix.rstrip("/")
         self._where = where
-        self.manifest = self._load("manifest.json", Manifest)
+        self._loaded: dict[str, Any] = {}
+        self.manifest: Manifest | None = self._load("manifest.json", Manifest)
+        self._machine = tree
+        if self.manifest is not None:
+            self._machine = archive.subtree(tree, f"{self._prefix}/root")
         if self.manifest is not None and self.manifest.schema != SCHEMA:
             raise SnapshotError(
                 f"{where}: schema is {self.manifest.schema!r}, this release reads {SCHEMA!r}"
@@ -71,17 +80,34 @@ class Recording:
         return self.manifest.euid == 0 if known and self.manifest else None
 
     def listing(self, path: str) -> tuple[str, ...] | None:
-        """The names that stood in a folder, also those that were not recorded."""
-        return None if self.manifest is None else self.manifest.listings.get(path)
+        """The names that stood in a folder, also those that were not recorded.
+
+        None when the tree itself has to say. Raises Unavailable.
+        """
+        if self.manifest is None:
+            return None
+        if (names := self.manifest.listings.get(path)) is not None:
+            return names
+        self.refuse_gap(path)
+        if self._machine.kind(path) == "dir":
+            raise Unavailable(f"the names in {path} were not recorded", "not-recorded")
+        return None
+
+    def refuse_gap(self, path: str) -> None:
+        """Raise Unavailable when this path, or this question, got no answer on that machine."""
+        gap = None if self.manifest is None else self.manifest.gaps.get(path)
+        if gap is not None:
+            raise Unavailable(gap.reason, gap.kind)
 
     def why_missing(self, path: str) -> Unavailable:
         """Missing on that machine, unreadable there, or never recorded."""
-        if self.manifest is None:
-            return Unavailable(f"{path} was not recorded", "not-recorded")
-        if gap := self.manifest.gaps.get(path):
-            return Unavailable(gap.reason, gap.kind)
-        if self._known_missing(path, self.manifest.listings):
-            return Unavailable(f"{path} does not exist", "missing")
+        if self.manifest is not None:
+            at = place(self._machine.target, path)
+            for known in (path, at):
+                if gap := self.manifest.gaps.get(known):
+                    return Unavailable(gap.reason, gap.kind)
+            if self._known_missing(at, self.manifest.listings):
+                return Unavailable(f"{path} does not exist", "missing")
         return Unavailable(f"{path} was not recorded", "not-recorded")
 
     def _known_missing(self, path: str, listings: dict[str, tuple[str, ...]]) -> bool:
@@ -106,15 +132,21 @@ class Recording:
 
     def processes(self) -> tuple[Process, ...]:
         """Replay the process table. Raises Unavailable."""
+        self.refuse_gap("processes")
         return self._required("processes.json", tuple[Process, ...], "the process table")
 
     def udev(self, subsystem: str) -> tuple[dict[str, str], ...]:
         """Replay udev's answers. Raises Unavailable."""
+        self.refuse_gap(f"udev {subsystem}")
         kind = dict[str, tuple[dict[str, str], ...]]
-        return self._required("udev.json", kind, "udev").get(subsystem, ())
+        known = self._required("udev.json", kind, "udev")
+        if subsystem not in known:
+            raise Unavailable(f"what udev knows of {subsystem} was not recorded", "not-recorded")
+        return known[subsystem]
 
     def nvml(self) -> NvmlAnswers:
         """Replay NVML's answers. Raises Unavailable."""
+        self.refuse_gap("nvml")
         data = self._bytes("nvml.json")
         if data is None:
             raise Unavailable("NVML answers were not recorded", "not-recorded")
@@ -130,6 +162,11 @@ class Recording:
         return value
 
     def _load(self, name: str, kind: Any) -> Any:
+        if name not in self._loaded:
+            self._loaded[name] = self._decoded(name, kind)
+        return self._loaded[name]
+
+    def _decoded(self, name: str, kind: Any) -> Any:
         data = self._bytes(name)
         if data is None:
             return None
@@ -155,3 +192,40 @@ def open_recording(path: str) -> tuple[Tree, Recording]:
     tree: Tree = FolderTree(path) if os.path.isdir(path) else archive.open_archive(path)
     machine, side = archive.find_root(tree, path)
     return archive.subtree(tree, machine), Recording(tree, side, path)
+
+
+def place(
+    target: Callable[[str], str | None], path: str, links: dict[str, str] | None = None
+) -> str:
+    """The canonical path of `path`; where something on the way is missing, the rest as asked.
+
+    `target` is Tree.target. Each link on the way is put into `links`.
+    """
+    done, todo, passed = "", path.split("/")[::-1], {} if links is None else links
+    hops = 0
+    while todo and hops <= MAX_LINKS:
+        part = todo.pop()
+        if part == "..":
+            done = done.rpartition("/")[0]
+        elif part and part != ".":
+            goal = step(target, f"{done}/{part}", passed)
+            if goal is None:
+                done = f"{done}/{part}"
+                continue
+            hops += 1
+            done = "" if goal.startswith("/") else done
+            todo.extend(reversed(goal.split("/")))
+    return done or "/"
+
+
+def step(
+    target: Callable[[str], str | None], node: str, links: dict[str, str]
+) -> str | None:
+    """Where the link at `node` leads; None when it is no link or nothing can be read there."""
+    try:
+        goal = target(node)
+    except Unavailable:
+        return None
+    if goal is not None:
+        links[node] = goal
+    return goal
