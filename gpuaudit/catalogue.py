@@ -41,7 +41,7 @@ def problems(one: Check) -> list[str]:
         wrong.append("the title is an order, not a sentence that is true when the check passes")
     if "http" not in found.get("References", ""):
         wrong.append("References names no source with an address")
-    module = one.function.__module__.rpartition(".")[2]
-    if one.id.partition("-")[0] != module:
-        wrong.append(f"the ID does not start with its file's name, {module}")
+    subject = one.function.__module__.rpartition(".")[2].partition("_")[0]
+    if one.id.partition("-")[0] != subject:
+        wrong.append(f"the ID does not start with its file's subject, {subject}")
     return wrong

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,10 +27,10 @@ DRIVER = f"""
 import sys
 from gpuaudit import audit
 from gpuaudit.host import Host
-from gpuaudit.packs import load_renderers
+from gpuaudit.report import encode
 host = Host.live(sys.argv[1], nvml_deadline_s={DEADLINE_S})
 done = audit.run(host, audit.Request(profile="bringup", select={GPU_CHECKS}))
-sys.stdout.write(load_renderers()["json"](done.report))
+sys.stdout.write(encode(done.report).decode())
 sys.stdout.flush()
 host.close()
 sys.exit(audit.exit_code(done.report))
@@ -59,11 +58,11 @@ class Audited(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     need("gcc", "gcc")
     folder = tmp_path_factory.mktemp("end-to-end")
     node = healthy_node()
-    yield Machine(node, node.live_root(folder / "root"), build_shim(folder))
+    return Machine(node, node.live_root(folder / "root"), build_shim(folder))
 
 
 def audited(machine: Machine, document: dict[str, Any], folder: Path) -> Audited:
@@ -85,3 +84,76 @@ def audited(machine: Machine, document: dict[str, Any], folder: Path) -> Audited
 
 def document_of(machine: Machine) -> dict[str, Any]:
     return copy.deepcopy(machine.node.nvml)
+
+
+def test_eight_healthy_gpus(machine: Machine, tmp_path: Path) -> None:
+    found = audited(machine, document_of(machine), tmp_path)
+    assert found.report["node"]["gpus"] == ["NVIDIA H100 80GB HBM3"] * 8
+    assert set(found.verdicts().values()) <= {"pass", "notapplicable"}, wrong(found)
+    assert found.code == 0
+
+
+def test_live_answers_equal_recorded_ones(machine: Machine, tmp_path: Path) -> None:
+    found = audited(machine, document_of(machine), tmp_path)
+    request = audit.Request(profile="bringup", select=GPU_CHECKS)
+    recorded = audit.run(machine.node.host(), request).report
+    assert found.verdicts() == {r.check: r.verdict.value for r in recorded.results}
+
+
+def test_a_lost_gpu_is_named(machine: Machine, tmp_path: Path) -> None:
+    node = machine.node.copied()
+    lose_gpu(node, 3)
+    found = audited(machine, node.nvml, tmp_path)
+    assert found.code == 1
+    failed = [f for r in found.report["results"] for f in r["findings"] if f["verdict"] == "fail"]
+    assert any("lost" in f["message"] and "3" in f["subject"] for f in failed)
+
+
+@pytest.mark.parametrize(
+    ("code", "word"),
+    [
+        (9, "driver is not loaded"),
+        (18, "different versions"),
+        (4, "may not ask NVML"),
+        (999, "999"),
+    ],
+)
+def test_nvml_does_not_start(machine: Machine, tmp_path: Path, code: int, word: str) -> None:
+    document = document_of(machine)
+    document["init"] = {"e": code}
+    found = audited(machine, document, tmp_path)
+    assert word in found.text()
+    assert found.code in {1, 3}
+    assert "error" not in found.verdicts().values(), wrong(found)
+
+
+def test_a_sleeping_driver_costs_its_deadline(machine: Machine, tmp_path: Path) -> None:
+    document = document_of(machine)
+    document["devices"][5][HUNG_CALL] = SLEEP
+    found = audited(machine, document, tmp_path)
+    assert DEADLINE_S <= found.wall_s < DEADLINE_S + GRACE_S
+    assert f"{HUNG_CALL} on GPU 5" in found.text()
+    assert found.code != 0
+
+
+def test_a_driver_that_never_starts_is_named(machine: Machine, tmp_path: Path) -> None:
+    document = document_of(machine)
+    document["init"] = SLEEP
+    found = audited(machine, document, tmp_path)
+    assert found.wall_s < DEADLINE_S + GRACE_S
+    assert "hung in nvmlInit" in found.text() or "did not answer in time: nvmlInit" in found.text()
+
+
+def test_a_crashing_library_is_named(machine: Machine, tmp_path: Path) -> None:
+    document = document_of(machine)
+    document["devices"][2][HUNG_CALL] = CRASH
+    found = audited(machine, document, tmp_path)
+    assert f"crashed in {HUNG_CALL} on GPU 2 (SIGSEGV)" in found.text()
+    assert found.code != 0
+
+
+def wrong(found: Audited) -> list[tuple[str, str, Any]]:
+    """What is not a pass, for the message of a failing test."""
+    results = found.report["results"]
+    good = {"pass", "notapplicable"}
+    return [(r["check"], r["reason"], r["findings"]) for r in results if r["verdict"] not in good]

@@ -5,19 +5,20 @@ Source: Linux Documentation/admin-guide/cputopology.rst.
 """
 
 import re
-from typing import Literal
+from typing import Literal, TypeVar
 
 from gpuaudit.facts.base import Absent, Fact, probe
-from gpuaudit.facts.cpusets import CpuSetError, parse_list, parse_mask
+from gpuaudit.facts.cpusets import CpuSetError, format_list, parse_list, parse_mask
 from gpuaudit.host import Host, Unavailable
 
 FOLDER = "/sys/devices/system/cpu"
+T = TypeVar("T")
 KINDS: dict[str, Literal["unsupported", "denied", "missing"]] = {
     "missing": "unsupported",
     "denied": "denied",
     "not-recorded": "missing",
 }
-CPU = re.compile(r"cpu(\d+)")
+CPU = re.compile(r"cpu([0-9]{1,5})")
 
 
 class CpuSets(Fact, frozen=True, kw_only=True):
@@ -31,7 +32,7 @@ class CpuSets(Fact, frozen=True, kw_only=True):
 @probe
 def cpu_sets(host: Host) -> CpuSets:
     """Read the three lists; old recordings have only the folders of the CPUs."""
-    online = read_cpu_set(host, f"{FOLDER}/online")
+    online = read_cpu_set(host, f"{FOLDER}/online") or Absent("failed", "no CPU is online")
     present = read_cpu_set(host, f"{FOLDER}/present")
     return CpuSets(
         possible=read_cpu_set(host, f"{FOLDER}/possible"),
@@ -73,13 +74,20 @@ class Smt(Fact, frozen=True, kw_only=True):
     sysfs-devices-system-cpu).
     """
 
-    control: str
+    control: str | Absent
 
 
 @probe
 def smt(host: Host) -> Smt:
-    """Read the switch. Raises Unavailable on kernels before 4.19, which have none."""
-    return Smt(control=host.read(f"{FOLDER}/smt/control"))
+    """Read the switch. Kernels before 4.19 have none."""
+    return Smt(control=text_of(host, f"{FOLDER}/smt/control"))
+
+
+def known(cpus: T | Absent) -> T:
+    """The value. Raises Unavailable when it could not be told."""
+    if isinstance(cpus, Absent):
+        raise Unavailable(cpus.reason, "denied" if cpus.kind == "denied" else "not-recorded")
+    return cpus
 
 
 def text_of(host: Host, path: str) -> str | Absent:
@@ -96,3 +104,8 @@ def number_of(host: Host, path: str) -> int | Absent:
         return host.read_int(path)
     except Unavailable as absent:
         return Absent(KINDS.get(absent.kind, "failed"), absent.reason)
+
+
+def named(cpus: frozenset[int]) -> str:
+    """CPUs as a subject of findings: "CPU 3", "CPUs 0-19"."""
+    return f"CPU {format_list(cpus)}" if len(cpus) == 1 else f"CPUs {format_list(cpus)}"

@@ -5,13 +5,19 @@ Sources: Linux Documentation/admin-guide/pm/{cpufreq,intel_pstate,amd-pstate}.rs
 """
 
 import re
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeVar
 
 from gpuaudit.facts.base import Absent, Fact, probe
-from gpuaudit.facts.cpu import FOLDER, CpuSets, number_of, text_of
+from gpuaudit.facts.cpu import FOLDER, CpuSets, known, number_of, text_of
 from gpuaudit.facts.node import Machine
 from gpuaudit.host import Host, NotApplicable, Unavailable
 
-POLICY = re.compile(r"policy(\d+)")
+ACTIVE_DRIVERS = ("intel_pstate", "amd-pstate-epp")
+"""Drivers whose hardware picks the clock; their `powersave` is guided by an energy preference."""
+
+POLICY = re.compile(r"policy([0-9]{1,5})")
+NUMBER = re.compile(r"\b[0-9]{1,5}\b")
 NO_SCALING = "no CPU frequency driver is loaded"
 
 
@@ -33,7 +39,8 @@ class Cpufreq(Fact, frozen=True, kw_only=True):
 
     driver: str | Absent
     policies: tuple[FrequencyPolicy, ...]
-    without_policy: frozenset[int]
+    without_policy: frozenset[int] | Absent
+    """Online CPUs known to have no policy."""
 
 
 class FrequencyLimit(Fact, frozen=True, kw_only=True):
@@ -58,14 +65,17 @@ class Turbo(Fact, frozen=True, kw_only=True):
     source: str
 
 
+Group = TypeVar("Group", FrequencyPolicy, FrequencyLimit)
+Member = tuple[Group, frozenset[int]]
+
+
 @probe
 def cpufreq(host: Host, cpus: CpuSets, machine: Machine) -> Cpufreq:
     """Read governors. Raises NotApplicable in a VM known to have no frequency scaling."""
-    if isinstance(cpus.online, Absent):
-        raise Unavailable(cpus.online.reason, "not-recorded")
-    places = policy_places(host, cpus.online)
+    online = known(cpus.online)
+    places = policy_places(host, online)
     if not places:
-        return without_scaling(host, cpus.online, machine)
+        return without_scaling(host, online, machine)
     first = next(iter(places))
     preference = text_of(host, f"{first}/energy_performance_preference")
     policies = tuple(
@@ -74,8 +84,17 @@ def cpufreq(host: Host, cpus: CpuSets, machine: Machine) -> Cpufreq:
     return Cpufreq(
         driver=text_of(host, f"{first}/scaling_driver"),
         policies=policies,
-        without_policy=cpus.online.difference(*(p.cpus for p in policies)),
+        without_policy=known_bare(host, online.difference(*(p.cpus for p in policies))),
     )
+
+
+def known_bare(host: Host, cpus: frozenset[int]) -> frozenset[int] | Absent:
+    """The CPUs whose policy is missing, unless it may only not have been recorded."""
+    try:
+        there = (host.exists(f"{FOLDER}/cpu{cpu}/cpufreq") for cpu in sorted(cpus))
+        return frozenset() if any(there) else cpus
+    except Unavailable as absent:
+        return Absent("missing", absent.reason)
 
 
 def without_scaling(host: Host, online: frozenset[int], machine: Machine) -> Cpufreq:
@@ -130,9 +149,8 @@ def per_cpu_places(host: Host, online: frozenset[int]) -> dict[str, frozenset[in
 def policy_cpus(host: Host, path: str, number: int) -> frozenset[int]:
     """affected_cpus: the online CPUs of a policy, space between. Unreadable: all are offline."""
     for name in ("affected_cpus", "related_cpus"):
-        words = (host.optional(f"{path}/{name}") or "").split()
-        if words:
-            return frozenset(int(word) for word in words if word.isdigit())
+        if found := NUMBER.findall(host.optional(f"{path}/{name}") or ""):
+            return frozenset(map(int, found))
     return frozenset({number})
 
 
@@ -166,3 +184,17 @@ def turbo(host: Host) -> Turbo:
     if unread:
         raise Unavailable(unread[0].reason, "not-recorded")
     raise NotApplicable("the frequency driver offers no turbo switch")
+
+
+def grouped(items: Iterable[Group], key: Callable[[Group], Hashable]) -> list[Member[Group]]:
+    """Items of equal key as one: the first of them and the CPUs of all, in order of first CPU."""
+    found: dict[Hashable, Member[Group]] = {}
+    for item in items:
+        first, cpus = found.get(key(item), (item, frozenset[int]()))
+        found[key(item)] = (first, cpus | item.cpus)
+    return sorted(found.values(), key=lambda pair: min(pair[1], default=-1))
+
+
+def word(value: object) -> object:
+    """What counts of a value when CPUs are compared: not the path in a reason."""
+    return value.kind if isinstance(value, Absent) else value

@@ -7,8 +7,8 @@ Source: Linux Documentation/admin-guide/pm/cpuidle.rst.
 import re
 
 from gpuaudit.facts.base import Absent, Fact, probe
-from gpuaudit.facts.cpu import FOLDER, CpuSets, number_of, text_of
-from gpuaudit.host import Host, NotApplicable, Unavailable
+from gpuaudit.facts.cpu import FOLDER, CpuSets, known, number_of, text_of
+from gpuaudit.host import Host, NotApplicable
 
 STATE = re.compile(r"state\d+")
 WITHOUT_STATES = {
@@ -49,10 +49,9 @@ def idle_states(host: Host, cpus: CpuSets) -> IdleStates:
         raise NotApplicable(WITHOUT_STATES[driver])
     if isinstance(driver, Absent) and driver.kind == "unsupported":
         raise NotApplicable("the kernel has no idle driver")
-    if isinstance(cpus.online, Absent) or not cpus.online:
-        raise Unavailable("the online CPUs are not known", "not-recorded")
-    looked_at = sorted({min(cpus.online), max(cpus.online)})
-    states = [s for cpu in looked_at for s in states_of(host, cpu, cpus.online)]
+    online = known(cpus.online)
+    looked_at = sorted({min(online), max(online)})
+    states = [s for cpu in looked_at for s in states_of(host, cpu, online)]
     return IdleStates(driver=driver, states=tuple(states))
 
 

@@ -3,9 +3,11 @@
 
 from typing import NamedTuple
 
+import msgspec
+
 from gpuaudit.facts import systemd
 from gpuaudit.facts.base import Absent, Fact, probe
-from gpuaudit.facts.limits import Reading, absence, parse_limits
+from gpuaudit.facts.limits import Reading, absence, reading_of
 from gpuaudit.facts.manager import configured, of_unit
 from gpuaudit.host import Host, NotApplicable, Process, Unavailable
 
@@ -34,7 +36,9 @@ CONTEXTS = {
     ),
     "sshd": Context(("sshd",), ("ssh.service", "sshd.service")),
 }
-ADVISORY = frozenset({"kubelet", "kubelet.service"})
+ADVISORY = dict.fromkeys(
+    ("kubelet", "kubelet.service"), "kubelet starts no container, the runtime does"
+)
 # What runs below these belongs to a container, not to the node.
 CONTAINER_PARENTS = ("containerd-shim", "conmon", "lxc-start", "systemd-nspawn")
 
@@ -99,74 +103,51 @@ def is_of_the_node(process: Process, table: dict[int, Process]) -> bool:
 def context(
     host: Host, one: Context, table: dict[int, Process] | Absent
 ) -> tuple[Reading, ...] | Absent:
-    """All that is known of one context."""
-    try:
-        units = configured_units(host, one.units)
-        gap = None
-    except Unavailable as absent:
-        units, gap = (), absence(absent)
+    """All that is known of one context; what could not be seen stays in it as Absent."""
+    name = one.processes[0]
+    parts = {
+        name: running(host, one, table),
+        f"{name} at the next boot": configured_units(host, one),
+    }
+    found = [reading for part in parts.values() if isinstance(part, tuple) for reading in part]
+    gaps = {
+        subject: part
+        for subject, part in parts.items()
+        if isinstance(part, Absent) and part.kind != "unsupported"
+    }
+    if found:
+        holes = (
+            Reading(subject=subject, memlock=why, nofile=why, now=subject == name)
+            for subject, why in gaps.items()
+        )
+        return (*found, *holes)
+    return next(iter(gaps.values()), Absent("unsupported", f"{name} is not part of this node"))
+
+
+def running(
+    host: Host, one: Context, table: dict[int, Process] | Absent
+) -> tuple[Reading, ...] | Absent:
+    """The limits of the daemons that run now."""
     if isinstance(table, Absent):
-        hidden = table if table.kind != "unsupported" else gap
-        found = units if table.kind == "unsupported" else (*hole(one, table), *units)
-        return found if units else hidden or nothing(one, "it has no unit")
-    mine = [p for p in table.values() if p.name in one.processes and is_of_the_node(p, table)]
-    running = tuple(process_reading(host, p) for p in mine)
-    if gap and not running:
-        return gap
-    if not running and not units:
-        return nothing(one, "neither a process nor a unit has its name")
-    return (*running, *units)
+        return table
+    mine = (p for p in table.values() if p.name in one.processes and is_of_the_node(p, table))
+    return tuple(advised(reading_of(host, p.pid, p.name), p.name) for p in mine)
 
 
-def hole(one: Context, why: Absent) -> tuple[Reading, ...]:
-    """The reading of a daemon whose process cannot be seen."""
-    return (Reading(subject=one.processes[0], memlock=why, nofile=why, now=True),)
-
-
-def nothing(one: Context, reason: str) -> Absent:
-    """This node does not start jobs in this way."""
-    return Absent("unsupported", f"no {one.processes[0]} on this node: {reason}")
-
-
-def process_reading(host: Host, process: Process) -> Reading:
-    """The limits of a running daemon. The file is readable by everyone without hidepid=."""
-    path = f"/proc/{process.pid}/limits"
-    memlock: object
-    try:
-        limits = parse_limits(host.read(path), path)
-        memlock, nofile = limits.memlock, limits.nofile
-    except Unavailable as absent:
-        why = absence(absent)
-        return Reading(subject=process.name, memlock=why, nofile=why, now=True, evidence=(path,))
-    return Reading(
-        subject=process.name,
-        memlock=memlock,
-        nofile=nofile,
-        now=True,
-        evidence=(path,),
-        advisory=process.name in ADVISORY,
-    )
-
-
-def configured_units(host: Host, names: tuple[str, ...]) -> tuple[Reading, ...]:
+def configured_units(host: Host, one: Context) -> tuple[Reading, ...] | Absent:
     """What each unit that is there gives at the next boot. An alias of another counts once."""
     found: dict[str, Reading] = {}
-    for name in names:
-        unit = systemd.unit(host, name)
-        if unit is None or unit.masked:
-            continue
-        reading = of_unit(unit, configured(host))
-        found.setdefault(host.resolve(unit.path), advised(reading, name))
+    try:
+        for name in one.units:
+            unit = systemd.unit(host, name)
+            if unit is not None and not unit.masked:
+                reading = advised(of_unit(unit, configured(host)), name)
+                found.setdefault(host.resolve(unit.path), reading)
+    except Unavailable as absent:
+        return absence(absent)
     return tuple(found.values())
 
 
-def advised(reading: Reading, unit: str) -> Reading:
+def advised(reading: Reading, name: str) -> Reading:
     """Mark what is only advice."""
-    return Reading(
-        subject=reading.subject,
-        memlock=reading.memlock,
-        nofile=reading.nofile,
-        now=reading.now,
-        evidence=reading.evidence,
-        advisory=unit in ADVISORY,
-    )
+    return msgspec.structs.replace(reading, advisory=ADVISORY.get(name, ""))

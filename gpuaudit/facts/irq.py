@@ -6,12 +6,17 @@ sysfs-bus-pci, msi_irqs. Vectors are found below the PCI function, which for vir
 of the network device. NVMe is left out: its vectors are managed by the kernel, one a CPU.
 """
 
+import re
+
 from gpuaudit.facts.base import Absent, Fact, probe
-from gpuaudit.facts.cpu import read_cpu_set, text_of
+from gpuaudit.facts.cpu import CpuSets, known, read_cpu_set, text_of
 from gpuaudit.facts.pci import PciDevice, PciDevices
+from gpuaudit.facts.services import shell_settings
 from gpuaudit.host import Host, NotApplicable, Unavailable
 
 IRQ = "/proc/irq"
+NUMBER = re.compile(r"[1-9][0-9]{0,8}")
+TUNER = "/etc/infiniband/openib.conf"
 
 
 class NicVectors(Fact, frozen=True, kw_only=True):
@@ -27,50 +32,51 @@ class NicVectors(Fact, frozen=True, kw_only=True):
     unread: str | None
     """Why a vector could not be read, None when all were."""
 
-    requested: frozenset[int] | Absent
-    """What the first vector asks for: one CPU or one node when somebody pins vectors."""
-
 
 class NicInterrupts(Fact, frozen=True, kw_only=True):
-    """Vectors of every physical NIC that has a driver, and /proc/irq/default_smp_affinity."""
+    """Vectors of every physical NIC that has a driver, in address order."""
 
     nics: tuple[NicVectors, ...]
-    default: frozenset[int] | Absent
+
+
+class IrqPinning(Fact, frozen=True, kw_only=True):
+    """Whether something other than irqbalance places the interrupts of the NICs.
+
+    `configured` names what does it at every boot: RUN_AFFINITY_TUNER in OFED's openib.conf, which
+    runs mlnx_affinity, or `irqaffinity=` on the kernel command line. `free` are NICs whose first
+    vector may run on every online CPU, which is what a driver leaves when nobody pins.
+    """
+
+    configured: tuple[str, ...]
+    free: tuple[str, ...]
 
 
 @probe
 def nic_interrupts(host: Host, pci: PciDevices) -> NicInterrupts:
     """Read the vectors. Raises NotApplicable on a machine without a physical NIC in use."""
-    nics = [device for device in pci.of("nic") if device.driver is not None]
+    nics = [device for device in pci.of("nic") if not device.unbound]
     if not nics:
-        raise NotApplicable("no physical NIC with a driver")
-    return NicInterrupts(
-        nics=tuple(nic_vectors(host, nic) for nic in nics),
-        default=read_cpu_set(host, f"{IRQ}/default_smp_affinity_list", f"{IRQ}/default_smp_affinity"),
-    )
+        raise NotApplicable("no physical NIC has a driver")
+    return NicInterrupts(nics=tuple(nic_vectors(host, nic) for nic in nics))
 
 
 def nic_vectors(host: Host, nic: PciDevice) -> NicVectors:
     """All vectors of one NIC."""
     numbers = vector_numbers(host, nic)
     if isinstance(numbers, Absent):
-        return NicVectors(address=nic.address, cpus={}, unread=numbers.reason, requested=numbers)
+        return NicVectors(address=nic.address, cpus={}, unread=numbers.reason)
     served = {n: served_by(host, n) for n in numbers}
-    unread = [s.reason for s in served.values() if isinstance(s, Absent) and not_in_use(s) is False]
+    unread = [s.reason for s in served.values() if isinstance(s, Absent) and in_use(s)]
     return NicVectors(
         address=nic.address,
         cpus={n: cpus for n, cpus in served.items() if not isinstance(cpus, Absent)},
         unread=unread[0] if unread else None,
-        requested=asked_for(host, numbers[0]) if numbers else NONE_ASKED,
     )
 
 
-NONE_ASKED = Absent("unsupported", "the NIC uses no interrupt")
-
-
-def not_in_use(served: Absent) -> bool:
+def in_use(served: Absent) -> bool:
     """A vector whose folder is known to be missing was never requested by the driver."""
-    return served.kind == "unsupported"
+    return served.kind != "unsupported"
 
 
 def vector_numbers(host: Host, nic: PciDevice) -> tuple[int, ...] | Absent:
@@ -84,7 +90,7 @@ def vector_numbers(host: Host, nic: PciDevice) -> tuple[int, ...] | Absent:
         if isinstance(line, Absent):
             return line
         names = (line,)
-    return tuple(sorted(int(name) for name in names if name.isdigit() and name != "0"))
+    return tuple(sorted(int(name) for name in names if NUMBER.fullmatch(name)))
 
 
 def served_by(host: Host, number: int) -> frozenset[int] | Absent:
@@ -100,3 +106,34 @@ def served_by(host: Host, number: int) -> frozenset[int] | Absent:
 def asked_for(host: Host, number: int) -> frozenset[int] | Absent:
     """The CPUs a vector may be served by."""
     return read_cpu_set(host, f"{IRQ}/{number}/smp_affinity_list", f"{IRQ}/{number}/smp_affinity")
+
+
+@probe
+def irq_pinning(host: Host, pci: PciDevices, cpus: CpuSets) -> IrqPinning:
+    """Read the first vector of each NIC, the one that a driver is least likely to place itself."""
+    online = known(cpus.online)
+    nics = [device for device in pci.of("nic") if not device.unbound]
+    return IrqPinning(
+        configured=configured_pinning(host),
+        free=tuple(nic.address for nic in nics if is_free(host, nic, online)),
+    )
+
+
+def is_free(host: Host, nic: PciDevice, online: frozenset[int]) -> bool:
+    """True when a vector in use may run anywhere. Raises Unavailable when that cannot be read."""
+    for number in known(vector_numbers(host, nic)):
+        asked = asked_for(host, number)
+        if isinstance(asked, Absent) and not in_use(asked):
+            continue
+        return known(asked) >= online
+    return False
+
+
+def configured_pinning(host: Host) -> tuple[str, ...]:
+    """What is set up to pin vectors at boot."""
+    settings = shell_settings(host.optional(TUNER) or "")
+    words = (host.optional("/proc/cmdline") or "").split()
+    found = [word for word in words if word.startswith("irqaffinity=")]
+    if settings.get("RUN_AFFINITY_TUNER", "").lower() == "yes":
+        found.append(f"RUN_AFFINITY_TUNER=yes in {TUNER}")
+    return tuple(found)

@@ -32,8 +32,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """The limits that one starter of jobs hands down.
 
-    `now` is False for what the configuration will give at the next boot. `advisory` marks a starter
-    whose limits do not reach jobs by themselves.
+    `now` is False for what the configuration will give at the next boot. `advisory` says why the
+    limits of this starter do not reach jobs by themselves, where that is so.
     """
 
     subject: str
@@ -41,7 +41,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     nofile: Limit | Absent
     now: bool
     evidence: tuple[str, ...] = ()
-    advisory: bool = False
+    advisory: str = ""
 
 
 class ProcessLimits(Fact, frozen=True, kw_only=True):
@@ -66,29 +66,63 @@ class RdmaNeed(Fact, frozen=True, kw_only=True):
     container: bool
     image: bool
 
+    @property
+    def has_devices(self) -> bool:
+        """True when RDMA devices are known to be there."""
+        return not isinstance(self.devices, Absent) and bool(self.devices)
+
+    def satisfied_by(self, limit: Limit, wanted: int | None) -> bool:
+        """True when soft and hard limit reach `wanted` bytes (None: unlimited) or all memory."""
+        both = (limit.soft, limit.hard)
+        return all(reaches(one, wanted, self.memory_bytes) for one in both)
+
+    def cost(self, limit: Limit) -> str | None:
+        """What a limit costs a job; nothing that is known of without RDMA devices."""
+        if not self.has_devices:
+            return None
+        return f"a process cannot register more than {show_bytes(limit.soft)} for RDMA"
+
+    def remark(self, reading: Reading, hard: int | None, wanted: int | None) -> str:
+        """What a reader has to know beside the numbers."""
+        remarks = (
+            (reading.advisory, bool(reading.advisory)),
+            ("the hard limit would do", self.satisfied_by(Limit(hard, hard), wanted)),
+            ("the container's runtime sets it", self.container and reading.now),
+            ("no RDMA device is here now", self.devices == ()),
+        )
+        return "".join(f"; {text}" for text, holds in remarks if holds)
+
 
 @probe
 def process_limits(host: Host) -> ProcessLimits:
-    """Read the limits of the audit itself: those of whatever started it."""
-    path = "/proc/self/limits"
-    limits = parse_limits(host.read(path), path)
-    return ProcessLimits(
-        reading=Reading(
-            subject="this process",
-            memlock=limits.memlock,
-            nofile=limits.nofile,
-            now=True,
-            evidence=(path,),
-        ),
-        may_lock_anyway=has_ipc_lock(host),
+    """Read the limits of the audit itself: those of whatever started it. Never raises."""
+    reading = reading_of(host, "self", "this process")
+    return ProcessLimits(reading=reading, may_lock_anyway=has_ipc_lock(host))
+
+
+def reading_of(host: Host, pid: int | str, subject: str) -> Reading:
+    """/proc/<pid>/limits. The file is readable by everyone unless /proc hides it (hidepid=)."""
+    path = f"/proc/{pid}/limits"
+    try:
+        limits: Limits | Absent = parse_limits(host.read(path), path)
+    except (Unavailable, NotApplicable) as absent:
+        limits = absence(absent)
+    return Reading(
+        subject=subject,
+        memlock=limits if isinstance(limits, Absent) else limits.memlock,
+        nofile=limits if isinstance(limits, Absent) else limits.nofile,
+        now=True,
+        evidence=(path,),
     )
 
 
 def has_ipc_lock(host: Host) -> bool | None:
     """Bit 14 of CapEff, None when it cannot be read (proc_pid_status(5))."""
-    effective = re.search(
-        r"^CapEff:\s*([0-9a-fA-F]{1,16})\b", host.optional("/proc/self/status") or "", re.MULTILINE
-    )
+    try:
+        text = host.read("/proc/self/status")
+    except (Unavailable, NotApplicable):
+        return None
+    effective = re.search(r"^CapEff:\s*([0-9a-fA-F]{1,16})\b", text, re.MULTILINE)
     return bool(int(effective[1], 16) >> CAP_IPC_LOCK & 1) if effective else None
 
 
@@ -97,17 +131,16 @@ def rdma_need(
     host: Host, devices: InfinibandDevices, memory: TotalMemory, machine: Machine
 ) -> RdmaNeed:
     """Put together what the limits are compared with."""
-    known = isinstance(memory.kib, int)
     return RdmaNeed(
         devices=devices.names,
-        memory_bytes=memory.kib * 1024 if known else memory.kib,  # type: ignore[operator]  # known: an int
+        memory_bytes=memory.kib if isinstance(memory.kib, Absent) else memory.kib * 1024,
         container=machine.container,
         image=host.source == "image",
     )
 
 
 def parse_limits(text: str, path: str) -> Limits:
-    """The table of /proc/<pid>/limits (Linux fs/proc/base.c, proc_pid_limits). Raises Unavailable."""
+    """The table of /proc/<pid>/limits (fs/proc/base.c, proc_pid_limits). Raises Unavailable."""
     return Limits(
         memlock=row(text, "Max locked memory", path), nofile=row(text, "Max open files", path)
     )

@@ -14,6 +14,7 @@ PROPERTIES = (
 )
 RESOURCES = ("MEMLOCK", "NOFILE")
 BUILT_IN = Limits(memlock=Limit(8 << 20, 8 << 20), nofile=Limit(1024, 524288))
+NEXT_BOOT = "system.conf at the next boot"
 BUILT_IN_NAME = "systemd's built-in default"
 
 
@@ -69,15 +70,15 @@ def configured(host: Host) -> Reading:
         settings = systemd.config(host, "system.conf")
     except Unavailable as absent:
         return Reading(
-            subject="system.conf", memlock=absence(absent), nofile=absence(absent), now=False
+            subject=NEXT_BOOT, memlock=absence(absent), nofile=absence(absent), now=False
         )
     found = {name: systemd.last(settings, "Manager", f"DefaultLimit{name}") for name in RESOURCES}
     return Reading(
-        subject="system.conf",
+        subject=NEXT_BOOT,
         memlock=limit_of(found["MEMLOCK"], BUILT_IN.memlock),
         nofile=limit_of(found["NOFILE"], BUILT_IN.nofile, of_bytes=False),
         now=False,
-        evidence=tuple(place(found[name], BUILT_IN_NAME) for name in RESOURCES),
+        evidence=tuple(dict.fromkeys(place(found[name], BUILT_IN_NAME) for name in RESOURCES)),
     )
 
 

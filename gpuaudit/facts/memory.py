@@ -4,6 +4,7 @@
 import re
 
 from gpuaudit.facts.base import Absent, Fact, probe
+from gpuaudit.facts.sysctl import SysctlSetting, sysctl_files
 from gpuaudit.host import Host, NotApplicable, Unavailable
 
 THP = "/sys/kernel/mm/transparent_hugepage"
@@ -30,9 +31,13 @@ class TotalMemory(Fact, frozen=True, kw_only=True):
 
 
 class ZoneReclaim(Fact, frozen=True, kw_only=True):
-    """/proc/sys/vm/zone_reclaim_mode: 0 is off, else bits 1, 2 and 4 (sysctl/vm.rst)."""
+    """/proc/sys/vm/zone_reclaim_mode: 0 is off, else bits 1, 2 and 4 (sysctl/vm.rst).
 
-    mode: int
+    `next_boot` is what the sysctl.d files set, None where none of them does.
+    """
+
+    mode: int | Absent
+    next_boot: SysctlSetting | Absent | None
 
 
 class SharedMemory(Fact, frozen=True, kw_only=True):
@@ -99,14 +104,24 @@ def total_memory(host: Host) -> TotalMemory:
 
 @probe
 def zone_reclaim(host: Host) -> ZoneReclaim:
-    """Read the mode. A kernel without NUMA has no such file."""
-    path = "/proc/sys/vm/zone_reclaim_mode"
+    """Read the mode and the configuration. A kernel without NUMA has no such file."""
     try:
-        return ZoneReclaim(mode=host.read_int(path))
+        mode: int | Absent = host.read_int("/proc/sys/vm/zone_reclaim_mode")
+    except NotApplicable as absent:
+        mode = Absent("unsupported", absent.reason)
     except Unavailable as absent:
         if absent.kind == "missing":
             raise NotApplicable(f"the kernel has no NUMA support: {absent.reason}") from None
-        raise
+        mode = Absent("failed", absent.reason)
+    return ZoneReclaim(mode=mode, next_boot=sysctl_of(host, "vm.zone_reclaim_mode"))
+
+
+def sysctl_of(host: Host, key: str) -> SysctlSetting | Absent | None:
+    """What sysctl.d sets for a key."""
+    try:
+        return sysctl_files(host).effective(key)
+    except Unavailable as absent:
+        return Absent("failed", absent.reason)
 
 
 @probe
@@ -118,7 +133,11 @@ def shared_memory(host: Host, memory: TotalMemory) -> SharedMemory:
     kind, options = mount
     size = re.search(r"(?:^|,)size=([^,]*)", options)
     if kind != "tmpfs" or size:
-        value = parse_size_kib(size[1]) if size else Absent("unsupported", f"{kind} has no size=")
+        value = (
+            parse_size_kib(size[1])
+            if size
+            else Absent("failed", f"{kind} is mounted there, no tmpfs")
+        )
         return SharedMemory(type=kind, size_kib=value, is_default=False)
     half = memory.kib // 2 if isinstance(memory.kib, int) else memory.kib
     return SharedMemory(type=kind, size_kib=half, is_default=True)

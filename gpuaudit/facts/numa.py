@@ -15,14 +15,15 @@ from gpuaudit.host import Host, Unavailable
 from gpuaudit.host.errors import Kind
 
 FOLDER = "/sys/devices/system/node"
-NODE = re.compile(r"node(\d+)")
-TOTAL = re.compile(r"MemTotal:\s*(\d+)\s*kB")
+NODE = re.compile(r"node([0-9]{1,5})")
+DISTANCES = re.compile(r"[0-9]{1,5}(\s+[0-9]{1,5})*")
+TOTAL = re.compile(r"MemTotal:\s*([0-9]{1,18})\s*kB")
 KINDS: dict[str, Kind] = {"missing": "not-recorded", "denied": "denied", "unsupported": "missing"}
 NO_NUMA = "the kernel has no NUMA support"
 
 
 class NumaNode(Fact, frozen=True, kw_only=True):
-    """One node: /sys/devices/system/node/nodeN/{cpulist,cpumap,meminfo}. No CPUs: memory only."""
+    """One node and its online CPUs: /sys/devices/system/node/nodeN/{cpulist,cpumap,meminfo}."""
 
     id: int
     cpus: frozenset[int]
@@ -61,7 +62,7 @@ def numa_nodes(host: Host, cpus: CpuSets) -> NumaNodes:
             raise
         only = NumaNode(id=0, cpus=cpus.online, memory_kib=Absent("unsupported", NO_NUMA))
         return NumaNodes(nodes=(only,), distances={0: (10,)}, problems=())
-    nodes = tuple(read_node(host, node_id) for node_id in ids)
+    nodes = tuple(read_node(host, node_id, cpus.online) for node_id in ids)
     distances = {n: row for n in ids if (row := read_distances(host, n)) is not None}
     problems = (*cpu_problems(nodes, cpus.online), *distance_problems(ids, distances))
     return NumaNodes(nodes=nodes, distances=distances, problems=problems)
@@ -76,12 +77,13 @@ def node_ids(host: Host) -> tuple[int, ...]:
     return ids
 
 
-def read_node(host: Host, node_id: int) -> NumaNode:
-    """One node. Raises Unavailable when its CPUs cannot be told."""
+def read_node(host: Host, node_id: int, online: frozenset[int] | Absent) -> NumaNode:
+    """One node. Kernels before 4.14 list offline CPUs too. Raises Unavailable without its CPUs."""
     folder = f"{FOLDER}/node{node_id}"
     cpus = read_cpu_set(host, f"{folder}/cpulist", f"{folder}/cpumap")
     if isinstance(cpus, Absent):
         raise Unavailable(cpus.reason, KINDS.get(cpus.kind, "garbled"))
+    cpus = cpus if isinstance(online, Absent) else cpus & online
     return NumaNode(id=node_id, cpus=cpus, memory_kib=read_memory(host, folder))
 
 
@@ -97,8 +99,8 @@ def read_memory(host: Host, folder: str) -> int | Absent:
 
 def read_distances(host: Host, node_id: int) -> tuple[int, ...] | None:
     """A row of the distance table, or None where there is none to read."""
-    words = (host.optional(f"{FOLDER}/node{node_id}/distance") or "").split()
-    return tuple(map(int, words)) if words and all(map(str.isdigit, words)) else None
+    text = host.optional(f"{FOLDER}/node{node_id}/distance") or ""
+    return tuple(map(int, text.split())) if DISTANCES.fullmatch(text) else None
 
 
 def cpu_problems(nodes: tuple[NumaNode, ...], online: frozenset[int] | Absent) -> tuple[str, ...]:
@@ -164,11 +166,17 @@ def contradiction(device: PciDevice, numa: NumaNodes) -> str | None:
     node, local = device.numa_node, device.local_cpus
     if isinstance(node, Absent) or node < 0:
         return None
-    if node not in {n.id for n in numa.nodes}:
-        return f"numa_node is {node}, which is not online"
+    if node not in numa.cpu_nodes:
+        return f"numa_node is {node}, which is not a node with CPUs"
     if isinstance(local, Absent):
         return None
     known = local & frozenset[int]().union(*(n.cpus for n in numa.nodes))
     if known == numa.cpus_of(node):
         return None
     return f"numa_node is {node}, but local_cpulist is {format_list(local) or 'empty'}"
+
+
+def require_consistent(numa: NumaNodes) -> None:
+    """Nothing may be concluded from tables that contradict themselves. Raises Unavailable."""
+    if numa.problems:
+        raise Unavailable(f"inconsistent NUMA tables: {'; '.join(numa.problems)}", "garbled")

@@ -15,6 +15,7 @@ from gpuaudit.host import Host, NotApplicable, Unavailable
 
 KEY = "kernel.numa_balancing"
 RUNNING = "/proc/sys/kernel/numa_balancing"
+MODES = ("0", "1", "2", "3")
 WORDS = {"enable": 1, "disable": 0}
 DEFAULT = "CONFIG_NUMA_BALANCING_DEFAULT_ENABLED"
 
@@ -22,18 +23,20 @@ DEFAULT = "CONFIG_NUMA_BALANCING_DEFAULT_ENABLED"
 class NextBoot(Fact, frozen=True, kw_only=True):
     """The value after a reboot, and what sets it: file and line, or the kernel's default."""
 
-    value: int
+    value: int | Absent
     source: str
 
 
 class NumaBalancing(Fact, frozen=True, kw_only=True):
     """/proc/sys/kernel/numa_balancing: 0 off, bit 0 balancing, bit 1 memory tiering."""
 
-    running: int | Absent
+    running: int | Absent | None
+    """None in an image, where nothing runs."""
+
     nodes: int | None
     """Online NUMA nodes, None when not known. With one there is nothing to balance."""
 
-    next_boot: NextBoot | Absent
+    next_boot: NextBoot
 
 
 @probe
@@ -44,12 +47,12 @@ def numa_balancing(host: Host) -> NumaBalancing:
     )
 
 
-def running_value(host: Host) -> int | Absent:
-    """The sysctl; unsupported where the kernel has none or does not run."""
+def running_value(host: Host) -> int | Absent | None:
+    """The sysctl; unsupported where the kernel is known to have none."""
     try:
         return number_of(host, RUNNING)
-    except NotApplicable as absent:
-        return Absent("unsupported", absent.reason)
+    except NotApplicable:
+        return None
 
 
 def node_count(host: Host) -> int | None:
@@ -62,18 +65,19 @@ def node_count(host: Host) -> int | None:
         return 1 if absent.kind == "missing" else None
 
 
-def next_boot(host: Host) -> NextBoot | Absent:
+def next_boot(host: Host) -> NextBoot:
     """sysctl.d, then tuned, then the command line, then the kernel's default."""
     try:
         return from_sysctl(host) or from_tuned(host) or from_kernel(host)
     except Unavailable as absent:
-        return Absent("denied" if absent.kind == "denied" else "missing", absent.reason)
+        value = Absent("denied" if absent.kind == "denied" else "missing", absent.reason)
+        return NextBoot(value=value, source="no file that could be read")
 
 
 def from_sysctl(host: Host) -> NextBoot | None:
     """The assignment in sysctl.d that wins."""
     setting = sysctl_files(host).effective(KEY)
-    if setting is None or not setting.value.isdigit():
+    if setting is None or setting.value not in MODES:
         return None
     return NextBoot(value=int(setting.value), source=f"{setting.file}:{setting.line}")
 
@@ -81,7 +85,7 @@ def from_sysctl(host: Host) -> NextBoot | None:
 def from_tuned(host: Host) -> NextBoot | None:
     """The [sysctl] section of the active tuned profile."""
     setting = tuned(host).settings.get(("sysctl", KEY))
-    if setting is None or not setting.value.isdigit():
+    if setting is None or setting.value not in MODES:
         return None
     return NextBoot(value=int(setting.value), source=setting.file)
 

@@ -22,11 +22,20 @@ from gpuaudit.facts.pcilink import LinkEnd, read_link, reading
 from gpuaudit.facts.pciplace import ADDRESS, bridge_span, place_by_buses, place_of_path
 from gpuaudit.host import Host, Unavailable
 
-__all__ = ["NVIDIA", "LinkEnd", "PciDevice", "PciDevices", "Role", "pci_devices", "reading"]
+__all__ = [
+    "ENDPOINTS",
+    "NVIDIA",
+    "LinkEnd",
+    "PciDevice",
+    "PciDevices",
+    "Role",
+    "pci_devices",
+    "reading",
+]
 
 FOLDER = "/sys/bus/pci/devices"
-ENDPOINTS: frozenset[Role] = frozenset({"gpu", "nic", "nvme", "nvswitch", "accelerator"})
-NOT_READ = Absent("unsupported", "not a GPU, NIC, NVMe drive or accelerator, nor above one")
+ENDPOINTS: frozenset[Role] = frozenset({"gpu", "nic", "nvme", "nvswitch", "accelerator", "storage"})
+NOT_READ = Absent("unsupported", "not a GPU, NIC, drive or accelerator, nor above one")
 VIRTUAL = Absent("unsupported", "a virtual function has no link of its own")
 
 

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from gpuaudit.host import Host, Unavailable
 
-Role = Literal["gpu", "nic", "nvme", "nvswitch", "accelerator", "bridge", "other"]
+Role = Literal["gpu", "nic", "nvme", "nvswitch", "accelerator", "storage", "bridge", "other"]
 NVIDIA, MELLANOX = 0x10DE, 0x15B3
 MODALIAS = re.compile(
     r"pci:v(?P<vendor>[0-9A-F]{8})d(?P<device>[0-9A-F]{8})sv[0-9A-F]+sd[0-9A-F]+"
@@ -23,6 +23,10 @@ BY_CLASS: dict[int, Role] = {
     0x0208: "nic",  # host fabric (Omni-Path)
     0x0C06: "nic",  # InfiniBand as a serial bus (older host channel adapters)
     0x0108: "nvme",
+    0x0100: "storage",  # SCSI, also virtio
+    0x0104: "storage",  # RAID
+    0x0106: "storage",  # SATA
+    0x0107: "storage",  # SAS
     0x0302: "accelerator",  # 3D controllers of other vendors
     0x0380: "accelerator",
     0x0B40: "accelerator",  # coprocessor

@@ -26,5 +26,4 @@ def infiniband_devices(host: Host) -> InfinibandDevices:
     except Unavailable as absent:
         if absent.kind == "missing":
             return InfinibandDevices(names=())
-        kind = "denied" if absent.kind == "denied" else "failed"
-        return InfinibandDevices(names=Absent(kind, absent.reason))
+        return InfinibandDevices(names=Absent("failed", absent.reason))

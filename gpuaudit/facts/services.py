@@ -3,12 +3,13 @@
 
 import shlex
 
-from gpuaudit.facts.base import Fact, probe
-from gpuaudit.host import Host, NotApplicable, Process, Unavailable
+from gpuaudit.facts.base import Absent, Fact, probe
+from gpuaudit.host import Host, NotApplicable, Process
 
 COMM_BYTES = 15
 """The kernel keeps 15 bytes of a process name (TASK_COMM_LEN, include/linux/sched.h)."""
 
+HIDDEN = Absent("missing", "a container does not see the processes of its host")
 IRQBALANCE_FILES = ("/etc/default/irqbalance", "/etc/sysconfig/irqbalance")
 
 
@@ -16,6 +17,11 @@ class Processes(Fact, frozen=True, kw_only=True):
     """The process table (psutil on a live node, recorded in a snapshot)."""
 
     processes: tuple[Process, ...]
+
+    @property
+    def complete(self) -> bool:
+        """False inside a PID namespace: a container sees no kernel threads (kthreadd is PID 2)."""
+        return any(p.name == "kthreadd" for p in self.processes)
 
     def named(self, *names: str) -> tuple[Process, ...]:
         """Processes with one of these names; names longer than the kernel keeps are cut."""
@@ -30,7 +36,7 @@ class Processes(Fact, frozen=True, kw_only=True):
 class Irqbalance(Fact, frozen=True, kw_only=True):
     """irqbalance: the process, and its file in /etc/default or /etc/sysconfig."""
 
-    running: bool
+    running: bool | Absent
     config: str | None
     """Path of its configuration file."""
 
@@ -55,7 +61,7 @@ def irqbalance(host: Host, table: Processes) -> Irqbalance:
     once = settings.get("IRQBALANCE_ONESHOT") or settings.get("ONESHOT")
     banned = [f"{k}={v}" for k, v in settings.items() if "BANNED" in k and v]
     return Irqbalance(
-        running=table.running("irqbalance"),
+        running=table.running("irqbalance") or (False if table.complete else HIDDEN),
         config=path,
         one_shot=bool(once and once != "0") or "--oneshot" in options or "-o" in options,
         bans=(*banned, *(word for word in options if word.startswith(("--ban", "-i")))),
@@ -90,11 +96,3 @@ def unquoted(value: str) -> str:
         return " ".join(shlex.split(value, comments=True))
     except ValueError:
         return value.strip().strip("\"'")
-
-
-def is_known_missing(host: Host, path: str) -> bool:
-    """True only when the file is known not to be there."""
-    try:
-        return not host.exists(path)
-    except (Unavailable, NotApplicable):
-        return False

@@ -21,7 +21,10 @@ RLIM_INFINITY = (1 << 64) - 1
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """One `key=value` and where it stands ('/etc/systemd/system.conf:12')."""
+    """One `key=value` and where it stands ('/etc/systemd/system.conf:12').
+
+    A section's header is one too, without a key.
+    """
 
     section: str
     key: str
@@ -47,14 +50,12 @@ def parse(text: str, path: str) -> tuple[Setting, ...]:
     found: list[Setting] = []
     section = ""
     for number, line in logical_lines(text):
-        if line.startswith("[") and line.endswith("]"):
-            section = line[1:-1]
-        key, equals, value = line.partition("=")
-        if equals and section and not line.startswith("["):
+        header = line.startswith("[") and line.endswith("]")
+        section = line[1:-1] if header else section
+        key, equals, value = (part.strip() for part in ("=" if header else line).partition("="))
+        if equals and section:
             where = f"{path}:{number}"
-            found.append(
-                Setting(section=section, key=key.strip(), value=value.strip(), where=where)
-            )
+            found.append(Setting(section=section, key=key, value=value, where=where))
     return tuple(found)
 
 

@@ -49,9 +49,11 @@ def settings_of(
     host: Host, profile: str, seen: frozenset[str]
 ) -> dict[tuple[str, str], TunedSetting]:
     """Settings of a profile over those of the profiles it includes. A circle ends where it met."""
+    if not profile or profile in seen or "/" in profile:
+        return {}
     paths = (f"{folder}/{profile}/tuned.conf" for folder in FOLDERS)
     path = next((p for p in paths if is_there(host, p)), None)
-    if path is None or profile in seen or "/" in profile:
+    if path is None:
         return {}
     sections = parse_profile(host.optional(path) or "")
     settings: dict[tuple[str, str], TunedSetting] = {}

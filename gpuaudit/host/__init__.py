@@ -138,7 +138,7 @@ class Host:
     def run(self, *argv: str) -> Output:
         """Output of a command. Live machines run it, snapshots replay it. Raises Unavailable."""
         self._refuse_image()
-        return self._once(self.evidence.commands, argv, lambda: self._command(argv), " ".join(argv))
+        return self._once(self.evidence.commands, argv, lambda: self._command(argv))
 
     def processes(self) -> tuple[Process, ...]:
         """The process table. Raises Unavailable."""
@@ -180,13 +180,17 @@ class Host:
     # Inside
 
     def _once(
-        self, memory: dict[K, V | Unavailable], key: K, get: Callable[[], V], asked: object
+        self,
+        memory: dict[K, V | Unavailable],
+        key: K,
+        get: Callable[[], V],
+        path: str | None = None,
     ) -> V:
         if key not in memory:
             try:
                 memory[key] = get()
             except Unavailable as absent:
-                memory[key] = self._explained(str(asked), absent)
+                memory[key] = absent if path is None else self._explained(path, absent)
         value = memory[key]
         if isinstance(value, Unavailable):
             raise value
@@ -225,7 +229,7 @@ class Host:
                 return live(self._machine)
             return recorded(self._recorded())
 
-        return self._once(self._answers, what, ask, what)  # type: ignore[return-value]  # keyed by what
+        return self._once(self._answers, what, ask)  # type: ignore[no-any-return]  # keyed by what
 
     def _recorded(self) -> Recording:
         if self._recording is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a snapshot says beside its files: manifest, command output, processes, udev and NVML answers.
+"""What a snapshot says beside its files: manifest, commands, processes, udev and NVML answers.
 
 A folder or archive without a manifest (such as hwloc's gathered topologies) opens too. In such a
 recording a missing file proves nothing: it may only not have been gathered.
@@ -106,23 +106,26 @@ class Recording:
             for known in (path, at):
                 if gap := self.manifest.gaps.get(known):
                     return Unavailable(gap.reason, gap.kind)
-            if self._known_missing(at, self.manifest.listings):
+            if self._known_missing(at, self.manifest):
                 return Unavailable(f"{path} does not exist", "missing")
         return Unavailable(f"{path} was not recorded", "not-recorded")
 
-    def _known_missing(self, path: str, listings: dict[str, tuple[str, ...]]) -> bool:
-        """True when the nearest folder whose names were recorded does not hold the next step."""
+    def _known_missing(self, path: str, manifest: Manifest) -> bool:
+        """True when a folder above is missing, or the nearest one listed lacks the next step."""
         folder = path
         while folder not in {"", "/"}:
             folder, _, name = folder.rpartition("/")
-            names = listings.get(folder or "/")
+            names = manifest.listings.get(folder or "/")
             if names is not None:
                 return name not in names
+            if (gap := manifest.gaps.get(folder)) is not None:
+                return gap.kind == "missing"
         return False
 
     def command(self, argv: tuple[str, ...]) -> Output:
         """Replay a command. Raises Unavailable."""
-        for recorded in self._load("commands.json", list[RecordedCommand]) or []:
+        known: list[RecordedCommand] = self._load("commands.json", list[RecordedCommand]) or []
+        for recorded in known:
             if recorded.argv == argv:
                 if recorded.output is not None:
                     return recorded.output
@@ -156,7 +159,7 @@ class Recording:
             raise SnapshotError(f"{self._where}: nvml.json: {error}") from error
 
     def _required(self, name: str, kind: type[T], what: str) -> T:
-        value = self._load(name, kind)
+        value: T | None = self._load(name, kind)
         if value is None:
             raise Unavailable(f"{what} was not recorded", "not-recorded")
         return value
@@ -218,9 +221,7 @@ def place(
     return done or "/"
 
 
-def step(
-    target: Callable[[str], str | None], node: str, links: dict[str, str]
-) -> str | None:
+def step(target: Callable[[str], str | None], node: str, links: dict[str, str]) -> str | None:
     """Where the link at `node` leads; None when it is no link or nothing can be read there."""
     try:
         goal = target(node)

@@ -22,6 +22,7 @@ from fakenode.cpus import cpu_files
 from fakenode.driver import driver_files
 from fakenode.nvml import nvml_document
 from fakenode.pci import pci_files
+from fakenode.settings import settings_files
 from fakenode.system import process_table, system_files
 from fakenode.values import Answers, Files
 from gpuaudit.host import Host
@@ -132,7 +133,8 @@ def listings(files: Files) -> dict[str, list[str]]:
 @cache
 def built() -> FakeNode:
     """The healthy machine, built once."""
-    files = cpu_files() | pci_files() | class_files() | driver_files() | system_files()
+    hardware = cpu_files() | pci_files() | class_files()
+    files = hardware | driver_files() | system_files() | settings_files()
     return FakeNode(files, nvml_document(), process_table(), commands(), {})
 
 

@@ -21,6 +21,13 @@ def write(node: FakeNode, path: str, text: str) -> None:
     node.files[where] = f"{text}\n"
 
 
+def text(node: FakeNode, path: str) -> str:
+    """The text of a file."""
+    content = node.files[canonical(node, path)]
+    assert isinstance(content, str)
+    return content
+
+
 def canonical(node: FakeNode, path: str) -> str:
     """The path with the links of the PCI and class folders followed."""
     done = ""
@@ -130,7 +137,7 @@ def stop(node: FakeNode, pid: int) -> None:
 def limit(node: FakeNode, pid: int | str, row: str, value: str) -> None:
     """A row of /proc/<pid>/limits."""
     path = f"/proc/{pid}/limits"
-    lines = str(node.files[path]).splitlines()
+    lines = text(node, path).splitlines()
     place = next(i for i, line in enumerate(lines) if line.startswith(row))
     lines[place] = f"{row:<26}{value:<21}{value:<21}{lines[place][68:]}"
     node.files[path] = "\n".join(lines) + "\n"

@@ -43,6 +43,7 @@ def driver_files() -> Files:
         "/sys/module/nvidia_uvm/refcnt": "4\n",
         "/sys/module/nvidia_modeset/refcnt": "1\n",
         "/sys/module/nvidia_peermem/version": f"{DRIVER}\n",
+        "/sys/kernel/mm/memory_peers/nv_mem/version": "1.0\n",
         "/sys/module/ib_core/refcnt": "9\n",
         "/sys/module/ib_uverbs/refcnt": "3\n",
         "/sys/module/mlx5_core/refcnt": "2\n",

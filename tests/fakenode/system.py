@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operating system: identity, memory, limits, processes, mounts, settings of the next boot."""
+"""The running system: identity, memory, limits, processes, mounts."""
 
 from typing import Any
 
@@ -25,6 +25,7 @@ SYSCTLS = {
 }
 PROCESSES = {
     1: "systemd",
+    2: "kthreadd",
     1601: "nvidia-persiste",
     1650: "nv-fabricmanage",
     1702: "sshd",
@@ -35,14 +36,8 @@ PROCESSES = {
 }
 """comm is cut at 15 bytes (TASK_COMM_LEN in the kernel's include/linux/sched.h)."""
 
-UNITS = {
-    "nvidia-persistenced": "/usr/bin/nvidia-persistenced --user nvidia-persistenced --verbose",
-    "nvidia-fabricmanager": "/usr/bin/nv-fabricmanager -c /etc/nvidia/fabricmanager.cfg",
-    "ssh": "/usr/sbin/sshd -D",
-    "containerd": "/usr/bin/containerd",
-    "slurmd": "/usr/sbin/slurmd --systemd",
-    "irqbalance": "/usr/sbin/irqbalance --foreground",
-}
+STATUS = "Name:\tgpuaudit\nUid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n"
+
 MOUNTS = """\
 24 1 9:0 / / rw,relatime shared:1 - ext4 /dev/md0 rw
 25 24 0:23 / /sys rw,nosuid,nodev,noexec,relatime shared:7 - sysfs sysfs rw
@@ -55,8 +50,8 @@ MOUNTS = """\
 
 
 def system_files() -> Files:
-    """Everything that is neither PCI nor CPU nor the NVIDIA driver."""
-    return {**kernel_files(), **process_files(), **settings(), **boot_files(), **identity()}
+    """Everything of the running system that is neither PCI nor CPU nor the NVIDIA driver."""
+    return {**kernel_files(), **process_files(), **identity()}
 
 
 def identity() -> Files:
@@ -97,7 +92,7 @@ def kernel_files() -> Files:
         "/proc/meminfo": meminfo,
         "/proc/swaps": "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n",
         "/proc/self/mountinfo": MOUNTS,
-        "/proc/mounts": To("self/mounts"),
+        "/proc/irq/default_smp_affinity": f"{','.join(['ffffffff'] * 6)}\n",
         "/sys/class/iommu/dmar0": None,
         "/sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory hugetlb pids rdma misc\n",
         "/run/systemd/system": None,
@@ -121,7 +116,7 @@ def limits(*, memlock: str = "unlimited", nofile: int = 1048576) -> str:
 
 def process_files() -> Files:
     """/proc/<pid> of the services, and of the audit itself."""
-    found: Files = {"/proc/self/limits": limits(), "/proc/self/status": "Name:\tgpuaudit\n"}
+    found: Files = {"/proc/self/limits": limits(), "/proc/self/status": STATUS}
     found["/proc/self/cgroup"] = "0::/system.slice/slurmd.service\n"
     for pid, name in PROCESSES.items():
         found |= {
@@ -139,50 +134,3 @@ def process_table() -> list[dict[str, Any]]:
         {"pid": pid, "name": name, "state": "sleeping", "parent": None if pid == 1 else 1}
         for pid, name in PROCESSES.items()
     ]
-
-
-def settings() -> Files:
-    """Configuration that makes the next boot equal to the running values."""
-    etc, lib = "/etc/systemd/system", "/usr/lib/systemd/system"
-    lines = "".join(f"{name.replace('/', '.')} = {value}\n" for name, value in SYSCTLS.items())
-    found: Files = {
-        "/etc/sysctl.d/90-cluster.conf": lines,
-        "/etc/sysctl.conf": "# see sysctl.d\n",
-        "/usr/lib/sysctl.d/50-default.conf": "kernel.sysrq = 176\n",
-        "/etc/fstab": "/dev/md0 / ext4 defaults 0 1\n/dev/nvme0n1 /scratch xfs noatime 0 0\n",
-        "/etc/systemd/system.conf": "[Manager]\n",
-        "/etc/systemd/system.conf.d/90-limits.conf": (
-            "[Manager]\nDefaultLimitMEMLOCK=infinity\nDefaultLimitNOFILE=1048576\n"
-        ),
-        "/etc/security/limits.conf": "# see limits.d\n",
-        "/etc/security/limits.d/90-rdma.conf": (
-            "* - memlock unlimited\nroot - memlock unlimited\n* - nofile 1048576\n"
-            "root - nofile 1048576\n"
-        ),
-        "/etc/pam.d/sshd": "session required pam_limits.so\n",
-        "/etc/default/irqbalance": 'IRQBALANCE_ARGS="--policyscript=/etc/irqbalance-policy.sh"\n',
-        "/etc/modules-load.d/nvidia.conf": "nvidia\nnvidia-uvm\nnvidia-peermem\n",
-        "/etc/modprobe.d/nvidia.conf": "blacklist nouveau\noptions nouveau modeset=0\n",
-        "/etc/tmpfiles.d": None,
-        "/run/sysctl.d": None,
-    }
-    for name, command in UNITS.items():
-        found |= {
-            f"{lib}/{name}.service": f"[Unit]\nDescription={name}\n[Service]\nExecStart={command}\n"
-            "LimitMEMLOCK=infinity\nLimitNOFILE=1048576\n[Install]\nWantedBy=multi-user.target\n",
-            f"{etc}/multi-user.target.wants/{name}.service": To(
-                f"../../../../usr/lib/systemd/system/{name}.service"
-            ),
-        }
-    return found
-
-
-def boot_files() -> Files:
-    """What the boot loader will start next."""
-    arguments = COMMAND_LINE.partition(" ")[2]
-    entry = f"menuentry 'Ubuntu' {{\n\tlinux /boot/vmlinuz-{KERNEL} {arguments}\n}}\n"
-    options = COMMAND_LINE.partition(" ro ")[2]
-    return {
-        "/boot/grub/grub.cfg": entry,
-        "/etc/default/grub": f'GRUB_CMDLINE_LINUX_DEFAULT="{options}"\n',
-    }

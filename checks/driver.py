@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The NVIDIA kernel driver and what has to fit it."""
+
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+from gpuaudit.check import (
+    Expectations,
+    Finding,
+    NotApplicable,
+    Severity,
+    Unavailable,
+    Verdict,
+    check,
+    expect,
+    fails,
+    passes,
+    unknown,
+)
+from gpuaudit.facts.base import Absent
+from gpuaudit.facts.driver import (
+    NOT_LOADED,
+    DriverLibraries,
+    GpuDirect,
+    KernelDriver,
+    Nouveau,
+)
+from gpuaudit.facts.gpu import Gpus
+from gpuaudit.facts.gpuscan import GpuScan
+from gpuaudit.facts.node import Machine
+
+MODULE = "nvidia kernel module"
+DMA_BUF_SINCE = (5, 12)
+NO_LIBRARY = "libnvidia-ml.so.1 is not installed"
+
+
+class DriverExpectations(Expectations, frozen=True, kw_only=True):
+    """What the policy wants of the driver."""
+
+    modules: Literal["any", "open", "proprietary"]
+    gpudirect_rdma: Literal["required", "any"]
+
+
+@check("driver-loaded", severity=Severity.CRITICAL)
+def loaded(driver: KernelDriver) -> Finding:
+    """The NVIDIA kernel driver is loaded.
+
+    ## Why it matters
+    Without it no GPU can be used, and nothing else about the GPUs can be judged.
+
+    ## Evidence
+    /sys/module/nvidia and /proc/driver/nvidia/version.
+
+    ## How it is judged
+    One of the two exists.
+
+    ## Exceptions
+    Not applicable where there is no NVIDIA GPU, or where all are handed to guests.
+
+    ## What to do
+    Run `modprobe nvidia` and read `dmesg | grep -i nvrm` when it fails. After a kernel update run
+    `dkms autoinstall`; with Secure Boot the module must be signed.
+
+    ## References
+    - https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/
+    """
+    if not driver.loaded:
+        return fails(MODULE, "not loaded", "not loaded", expected="loaded")
+    return passes(MODULE, "loaded", expected="loaded")
+
+
+@check("driver-library-match", severity=Severity.CRITICAL)
+def library_match(
+    driver: KernelDriver, libraries: DriverLibraries, scan: GpuScan, gpus: Gpus
+) -> Iterator[Finding]:
+    """The kernel driver and the user-space libraries have one version.
+
+    ## Why it matters
+    NVML and CUDA refuse to work with a kernel driver of another version.
+
+    ## Evidence
+    /proc/driver/nvidia/version; the files that libnvidia-ml.so.1 and libcuda.so.1 lead to; NVML's
+    own version, and its code 18 LIB_RM_VERSION_MISMATCH.
+
+    ## How it is judged
+    All versions are equal. A library that is not installed fails too.
+
+    ## Exceptions
+    Only the 64-bit library folders of the distributions are searched; elsewhere (GKE) NVML's
+    version decides. CUDA's forward-compatibility folder is left alone.
+
+    ## What to do
+    Reboot, or stop all GPU users and run `modprobe -r nvidia_uvm nvidia && modprobe nvidia`. Hold
+    the driver packages (`apt-mark hold`) so that updates do not do it again.
+
+    ## References
+    - https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceEnumvs.html
+    """
+    if not driver.loaded:
+        raise Unavailable(NOT_LOADED)
+    if isinstance(driver.version, Absent):
+        raise Unavailable(driver.version.reason)
+    if gpus.problem and gpus.problem.kind == "library-missing" and not has_nvml(libraries):
+        if scan.confined:
+            raise Unavailable(gpus.problem.sentence)
+        yield fails("libnvidia-ml.so.1", NO_LIBRARY, "missing", expected=driver.version)
+        return
+    found = dict(libraries.versions)
+    if gpus.library:
+        found["NVML"] = gpus.library
+    judged = [of_library(path, version, driver.version) for path, version in found.items()]
+    yield from judged
+    unexplained = all(finding.verdict is Verdict.PASS for finding in judged)
+    if gpus.problem and gpus.problem.kind == "version-mismatch" and unexplained:
+        yield fails("NVML", "the driver refuses the library (code 18)", expected=driver.version)
+    elif not judged:
+        yield unknown("libnvidia-ml.so.1", "no library was found and NVML did not tell its version")
+
+
+def has_nvml(libraries: DriverLibraries) -> bool:
+    """Whether the NVML library is in one of the folders."""
+    return any("/libnvidia-ml.so." in path for path in libraries.versions)
+
+
+def of_library(path: str, version: str, wanted: str) -> Finding:
+    """One library. NVML leaves out the last number in some releases: compare what it tells."""
+    same = wanted == version or wanted.startswith(f"{version}.")
+    return expect(wanted if same else version, wanted, of=path)
+
+
+@check("driver-open-modules", severity=Severity.HIGH)
+def open_modules(driver: KernelDriver, want: DriverExpectations) -> Finding:
+    """The kernel modules are of the flavour that the GPUs need.
+
+    ## Why it matters
+    Blackwell and Grace run with the open modules only: with the proprietary ones the GPU is not
+    brought up. DMA-BUF, which GPUDirect RDMA uses on stock kernels, needs the open ones as well.
+
+    ## Evidence
+    The words "Open Kernel Module" in /proc/driver/nvidia/version.
+
+    ## How it is judged
+    The flavour is `driver.modules`; `any` accepts both.
+
+    ## Exceptions
+    Pascal and Volta need the proprietary modules.
+
+    ## What to do
+    Install the open flavour (`nvidia-open`, or packages whose names end in -open) of the same
+    release, then reboot.
+
+    ## References
+    - https://developer.nvidia.com/blog/nvidia-transitions-fully-towards-open-source-gpu-kernel-modules/
+    """
+    if want.modules == "any" and not isinstance(driver.flavour, Absent):
+        return passes(MODULE, driver.flavour, expected="open or proprietary")
+    return expect(driver.flavour, want.modules, of=MODULE, message=f"{driver.flavour} modules")
+
+
+@check("driver-nouveau-absent", severity=Severity.HIGH)
+def nouveau_absent(other: Nouveau) -> Finding:
+    """No other driver takes the GPUs away from the NVIDIA driver.
+
+    ## Why it matters
+    Whoever binds a GPU first keeps it; with nouveau bound, CUDA does not see the GPU.
+
+    ## Evidence
+    /sys/module/{nouveau,nova_core,nova_drm}; in an image the files of modprobe.d.
+
+    ## How it is judged
+    None of the modules is loaded. An image that holds the NVIDIA driver must blacklist nouveau.
+
+    ## Exceptions
+    An image without the NVIDIA driver is not judged. The initramfs of an image is not looked into.
+
+    ## What to do
+    Write `blacklist nouveau` and `options nouveau modeset=0` to
+    /etc/modprobe.d/nvidia-no-nouveau.conf, rebuild the initramfs and reboot.
+
+    ## References
+    - https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/
+    - https://www.freedesktop.org/software/systemd/man/latest/modprobe.d.html
+    """
+    if other.kept_out is None:
+        names = ", ".join(other.loaded)
+        return fails(names, "loaded", "loaded") if names else passes("nouveau", "not loaded")
+    if other.kept_out:
+        return passes("nouveau", "blacklisted in modprobe.d")
+    return fails("nouveau", "not blacklisted: the next boot may load it", "no blacklist")
+
+
+@check("driver-gpudirect-rdma", severity=Severity.HIGH)
+def gpudirect_rdma(
+    rdma: GpuDirect, driver: KernelDriver, node: Machine, gpus: Gpus, want: DriverExpectations
+) -> Finding:
+    """GPU memory can be registered with the RDMA adapters.
+
+    ## Why it matters
+    Without GPUDirect RDMA every byte between GPUs of two nodes is copied through host memory.
+
+    ## Evidence
+    /sys/class/infiniband; nvidia_peermem in /sys/module and /sys/kernel/mm/memory_peers; flavour of
+    the kernel modules and release of the kernel.
+
+    ## How it is judged
+    A registered peer-memory client, or DMA-BUF: open modules and Linux 5.12 or later. A loaded but
+    unregistered nvidia_peermem counts, as it does for NCCL.
+
+    ## Exceptions
+    Not applicable without a hardware RDMA adapter, on GeForce (the driver refuses it), and for EFA,
+    which pins GPU memory by itself. Kernels before 5.12 with a vendor's backport are not known.
+
+    ## What to do
+    Run `modprobe nvidia-peermem` and name it in /etc/modules-load.d, or install the open kernel
+    modules on Linux 5.12 or later.
+
+    ## References
+    - https://docs.nvidia.com/cuda/gpudirect-rdma/
+    - https://github.com/NVIDIA/nccl/blob/master/src/transport/net_ib.cc
+    """
+    if not rdma.adapters:
+        raise NotApplicable("no RDMA adapter that needs it")
+    if want.gpudirect_rdma == "any":
+        raise NotApplicable("the policy does not ask for GPUDirect RDMA")
+    if any("GeForce" in str(gpu.name) for gpu in gpus.records):
+        raise NotApplicable("GeForce does not support GPUDirect RDMA")
+    ways = (
+        "nvidia_peermem" if rdma.peermem_loaded or rdma.registered else None,
+        dma_buf(driver, node),
+    )
+    known = [way for way in ways if isinstance(way, str)]
+    if known:
+        return passes("GPUDirect RDMA", known)
+    if isinstance(ways[1], Absent):
+        return unknown("GPUDirect RDMA", ways[1].reason)
+    return fails(
+        "GPUDirect RDMA",
+        "nvidia_peermem is not loaded and DMA-BUF is not possible",
+        "off",
+        cost="traffic between nodes is copied through host memory twice",
+    )
+
+
+def dma_buf(driver: KernelDriver, node: Machine) -> str | Absent | None:
+    """The word DMA-BUF when it is possible, None when it is not, Absent when it cannot be told."""
+    if driver.flavour == "proprietary":
+        return None
+    if isinstance(driver.flavour, Absent):
+        return driver.flavour
+    release = re.match(r"(\d+)\.(\d+)", node.kernel or "")
+    if release is None:
+        return Absent("missing", "the release of the kernel is not known")
+    return "DMA-BUF" if (int(release[1]), int(release[2])) >= DMA_BUF_SINCE else None

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The GPUs are all there, alive and known."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import msgspec
+
+from gpuaudit.check import (
+    Expectations,
+    Finding,
+    Severity,
+    check,
+    expect,
+    fails,
+    not_applicable,
+    passes,
+    unknown,
+    warns,
+)
+from gpuaudit.facts.base import Absent
+from gpuaudit.facts.gpu import Gpus
+from gpuaudit.facts.gpumissing import MissingGpu, missing_gpus
+from gpuaudit.facts.gpuscan import GpuScan
+from gpuaudit.facts.node import Machine
+
+BOARD = 8
+GONE = frozenset({"gpu-lost", "gpu-not-found", "reset-required"})
+PciId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{4}:[0-9a-f]{4}$")]
+ACTIONS = {
+    0: "none",
+    1: "reset the GPU",
+    2: "reboot the node",
+    3: "drain the peer-to-peer traffic",
+    4: "drain the GPU, then reset it",
+    5: "recover the IMEX domain",
+    6: "reset the GPU's bus",
+    7: "reboot the system",
+}
+
+
+class GpuExpectations(Expectations, frozen=True, kw_only=True):
+    """What the policy wants of the GPUs as such."""
+
+    expected_count: Annotated[int, msgspec.Meta(ge=1, le=64)] | None
+    known_pci_ids: tuple[PciId, ...]
+
+
+@check("gpu-count", severity=Severity.CRITICAL)
+def count(scan: GpuScan, gpus: Gpus, node: Machine, want: GpuExpectations) -> Iterator[Finding]:
+    """NVML lists every GPU that is on the PCI bus, and none is missing.
+
+    ## Why it matters
+    A job that is given seven of eight GPUs does not start, or starts with the wrong ranks.
+
+    ## Evidence
+    GPU functions in /sys/bus/pci/devices, /proc/driver/nvidia/gpus and NVML's device list.
+
+    ## How it is judged
+    NVML must list each function, and there must be `gpu.expected_count` of them where that is set.
+    On bare metal with NVSwitches on the bus the number is a multiple of 8, as on every such board.
+
+    ## Exceptions
+    Virtual functions and GPUs handed to guests do not count. In a container or a Slurm job NVML
+    lists what was handed out. A GPU that does not answer on the bus is gpu-alive's.
+
+    ## What to do
+    Read `dmesg | grep NVRM` for the named address, then reseat or replace the GPU or power-cycle
+    the node. For an excluded GPU look for NVreg_ExcludedGpus in modprobe.d.
+
+    ## References
+    - https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
+    - https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide
+    """
+    if gpus.problem and not gpus.records:
+        gpus.asked()
+    if scan.functions is None and want.expected_count is None:
+        yield unknown("GPUs", "the PCI bus was not recorded and the policy expects no number")
+        return
+    there = len(gpus.records if scan.functions is None else scan.functions)
+    if wrong := wrong_number(there, scan, node, want):
+        yield wrong
+    missing = missing_gpus(scan, gpus)
+    yield from (of_missing(one, scan) for one in missing)
+    if not wrong and not missing:
+        yield passes("GPUs", there, expected=want.expected_count or there)
+
+
+def wrong_number(there: int, scan: GpuScan, node: Machine, want: GpuExpectations) -> Finding | None:
+    """The finding for a wrong number of GPUs on the bus, or None."""
+    if want.expected_count is not None and there != want.expected_count:
+        return fails("GPUs", f"{there} on the PCI bus", there, expected=want.expected_count)
+    if scan.switches and node.is_vm is False and want.expected_count is None and there % BOARD:
+        more = there - there % BOARD + BOARD
+        return fails("GPUs", "boards with NVSwitch carry 8", there, expected=more)
+    return None
+
+
+def of_missing(one: MissingGpu, scan: GpuScan) -> Finding:
+    """Missing is a fault, unless somebody took the GPU away from this process on purpose."""
+    if scan.confined:
+        return not_applicable(one.address, f"not handed to {scan.confined}, where this runs")
+    return (warns if one.excluded else fails)(one.address, one.why, "not in NVML's list")
+
+
+@check("gpu-alive", severity=Severity.CRITICAL)
+def alive(scan: GpuScan, gpus: Gpus) -> Iterator[Finding]:
+    """Every GPU answers on the PCI bus and needs no reset.
+
+    ## Why it matters
+    A GPU that fell off the bus ends its job, and every collective that waits for it hangs.
+
+    ## Evidence
+    The first four bytes of PCI config space (all ones: nobody answers), and NVML's codes
+    15 GPU_IS_LOST, 28 GPU_NOT_FOUND and 16 RESET_REQUIRED.
+
+    ## How it is judged
+    Any of these is a failure of that GPU. sysfs itself is no evidence: it caches vendor and class.
+
+    ## Exceptions
+    A GPU that sleeps under runtime power management reads all ones too and is not judged by that.
+
+    ## What to do
+    Drain the node. For a reset stop all jobs and run `nvidia-smi --gpu-reset -i INDEX`; a GPU off
+    the bus needs a power cycle. Look for Xid 79 in the kernel log.
+
+    ## References
+    - https://docs.nvidia.com/deploy/xid-errors/
+    - https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceEnumvs.html
+    """
+    dead = {one.address for one in scan.functions or () if one.dead is True}
+    known = {gpu.address for gpu in gpus.records}
+    for address in sorted(dead - known):
+        yield fails(address, "does not answer on the PCI bus", "config space reads ff")
+    for gpu in gpus.records:
+        if gpu.lost or gpu.address in dead:
+            yield fails(gpu.subject, gpu.lost.reason if gpu.lost else "config space reads ff")
+        else:
+            answer = gpu.name if isinstance(gpu.name, Absent) else "answers"
+            yield expect(answer, "answers", of=gpu.subject)
+    if gpus.problem:
+        judge = fails if gpus.problem.kind in GONE else unknown
+        yield judge("NVML", gpus.problem.sentence)
+    elif not gpus.records and not dead:
+        gpus.asked()
+
+
+@check("gpu-product-known", severity=Severity.LOW)
+def product_known(scan: GpuScan, gpus: Gpus, want: GpuExpectations) -> Iterator[Finding]:
+    """The policy has expectations for this GPU product.
+
+    ## Why it matters
+    For an unknown product only the generic expectations hold, so a pass says less.
+
+    ## Evidence
+    PCI vendor and device ID from the bus, or from NVML where the bus was not recorded.
+
+    ## How it is judged
+    The ID must be one of `gpu.known_pci_ids`.
+
+    ## Exceptions
+    Never a failure: a new product is no fault of the node.
+
+    ## What to do
+    Write a site policy with `match: {pci_ids: [...]}` for the product, and add the ID to
+    `gpu.known_pci_ids` there. `gpuaudit policy from` drafts one from a known-good node.
+
+    ## References
+    - https://github.com/NVIDIA/open-gpu-kernel-modules/blob/main/README.md
+    """
+    names = {gpu.address: gpu.subject for gpu in gpus.records}
+    ids: dict[str, str | Absent] = {
+        names.get(one.address, one.address): one.id for one in scan.functions or ()
+    }
+    if scan.functions is None:
+        ids = {gpu.subject: gpu.pci_id for gpu in gpus.asked()}
+    for subject, pci_id in ids.items():
+        if isinstance(pci_id, Absent):
+            yield expect(pci_id, want.known_pci_ids, of=subject)
+        elif pci_id in want.known_pci_ids:
+            yield passes(subject, pci_id)
+        else:
+            yield warns(subject, f"no policy for {pci_id}: generic expectations hold", pci_id)
+
+
+@check("gpu-recovery-action", severity=Severity.CRITICAL)
+def recovery_action(gpus: Gpus) -> Iterator[Finding]:
+    """The driver asks for no recovery of a GPU.
+
+    ## Why it matters
+    After some errors the driver marks a GPU as usable only after a reset or a reboot. New work on
+    it fails or runs with less memory.
+
+    ## Evidence
+    NVML field 230, NVML_FI_DEV_GET_GPU_RECOVERY_ACTION.
+
+    ## How it is judged
+    The value must be 0, none.
+
+    ## Exceptions
+    Drivers before 570 do not have the field: not applicable.
+
+    ## What to do
+    Drain the node and do what the finding says: `nvidia-smi --gpu-reset -i INDEX` or a reboot.
+
+    ## References
+    - https://docs.nvidia.com/deploy/nvml-api/group__nvmlFieldValueEnums.html
+    """
+    for gpu in gpus.asked():
+        action = gpu.recovery_action
+        shown = ACTIONS.get(action, f"action {action}") if isinstance(action, int) else action
+        yield expect(shown, "none", of=gpu.subject, message=f"the driver asks: {shown}")

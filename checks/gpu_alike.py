@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The GPUs of one node are of one kind."""
+
+from collections.abc import Callable, Iterator
+from typing import Annotated
+
+import msgspec
+
+from gpuaudit.check import Expectations, Finding, NotApplicable, Severity, check, expect
+from gpuaudit.facts.base import Absent
+from gpuaudit.facts.gpu import Gpu, Gpus, majority
+from gpuaudit.facts.gpurecord import Memory
+
+Percent = Annotated[float, msgspec.Meta(ge=0, le=50)]
+
+
+class GpuAlikeExpectations(Expectations, frozen=True, kw_only=True):
+    """How far GPUs of one node may differ."""
+
+    memory_spread_max_percent: Percent
+
+
+def several(gpus: Gpus) -> tuple[Gpu, ...]:
+    """The GPUs, when there are at least two to compare."""
+    found = gpus.asked()
+    if len(found) < 2:
+        raise NotApplicable("there is only one GPU to compare")
+    return found
+
+
+def same_model(gpus: Gpus) -> Iterator[tuple[Gpu, list[Gpu]]]:
+    """Each GPU with all GPUs of its model and MIG mode; those alone in theirs are left out."""
+    found = several(gpus)
+    groups = {gpu.index: [o for o in found if likeness(o) == likeness(gpu)] for gpu in found}
+    if all(len(group) < 2 for group in groups.values()):
+        raise NotApplicable("no two GPUs are of one model")
+    yield from ((gpu, groups[gpu.index]) for gpu in found if len(groups[gpu.index]) > 1)
+
+
+def likeness(gpu: Gpu) -> tuple[object, bool]:
+    """What has to agree before the rest is compared."""
+    return (gpu.name, gpu.mig_runs)
+
+
+def usual(group: list[Gpu], read: Callable[[Gpu], object]) -> object:
+    """What most of a group have."""
+    values = (read(gpu) for gpu in group)
+    return majority(value for value in values if not isinstance(value, Absent))
+
+
+@check("gpu-models-alike", severity=Severity.HIGH)
+def models_alike(gpus: Gpus) -> Iterator[Finding]:
+    """All GPUs of the node are of one model.
+
+    ## Why it matters
+    A collective runs at the pace of the slowest GPU and must fit the smallest memory.
+
+    ## Evidence
+    nvmlDeviceGetName of every GPU.
+
+    ## How it is judged
+    Every name equals the most frequent one.
+
+    ## Exceptions
+    One GPU alone is not compared. For nodes that are mixed by design skip the check in the site
+    policy.
+
+    ## What to do
+    Swap the GPU that differs for one of the node's model, or `skip: {gpu-models-alike: reason}`.
+
+    ## References
+    - https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
+    """
+    found = several(gpus)
+    wanted = usual(list(found), lambda gpu: gpu.name)
+    yield from (expect(gpu.name, wanted, of=gpu.subject) for gpu in found)
+
+
+@check("gpu-vbios-alike", severity=Severity.LOW)
+def vbios_alike(gpus: Gpus) -> Iterator[Finding]:
+    """All GPUs of one model run the same VBIOS.
+
+    ## Why it matters
+    VBIOS releases differ in power, clock and link settings, so ranks run unevenly, and a fault
+    that one release has shows on some GPUs only.
+
+    ## Evidence
+    nvmlDeviceGetVbiosVersion of every GPU.
+
+    ## How it is judged
+    Every version equals the most frequent one among GPUs of that model.
+
+    ## Exceptions
+    A model of which the node has one is not compared.
+
+    ## What to do
+    Bring the named GPU to the others' release with the firmware package of the server's vendor.
+
+    ## References
+    - https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
+    """
+    for gpu, group in same_model(gpus):
+        yield expect(gpu.vbios, usual(group, lambda one: one.vbios), of=gpu.subject)
+
+
+@check("gpu-memory-alike", severity=Severity.HIGH)
+def memory_alike(gpus: Gpus, want: GpuAlikeExpectations) -> Iterator[Finding]:
+    """All GPUs of one model have the same amount of memory.
+
+    ## Why it matters
+    The smallest GPU decides what fits; the job dies of out-of-memory on that one alone.
+
+    ## Evidence
+    nvmlDeviceGetMemoryInfo_v2, total.
+
+    ## How it is judged
+    Within `gpu_alike.memory_spread_max_percent` of the most frequent size of that model.
+
+    ## Exceptions
+    GPUs in different MIG modes are compared apart: MIG reserves some memory.
+
+    ## What to do
+    Reset the named GPU with `nvidia-smi --gpu-reset -i INDEX` and compare again. If it stays
+    smaller, compare board part numbers and have it replaced.
+
+    ## References
+    - https://docs.nvidia.com/deploy/nvml-api/structnvmlMemory__v2__t.html
+    """
+    for gpu, group in same_model(gpus):
+        memory = gpu.memory
+        if isinstance(memory, Absent):
+            yield expect(memory, None, of=gpu.subject)
+        else:
+            yield size(gpu.subject, memory, usual(group, lambda one: one.memory), want)
+
+
+def size(subject: str, memory: Memory, usual_one: object, want: GpuAlikeExpectations) -> Finding:
+    """One GPU's memory beside that of the others."""
+    total = usual_one.total if isinstance(usual_one, Memory) else memory.total
+    near = abs(memory.total - total) * 100 <= total * want.memory_spread_max_percent
+    mine, theirs = (f"{value >> 20} MiB" for value in (memory.total, total))
+    return expect(theirs if near else mine, theirs, of=subject)

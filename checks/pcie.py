@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PCI Express links of GPUs, NICs and NVMe drives, and the way above them."""
+
+from collections.abc import Callable, Iterator
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from gpuaudit.check import (
+    Expectations,
+    Finding,
+    NotApplicable,
+    Severity,
+    check,
+    fails,
+    not_applicable,
+    passes,
+    unknown,
+    warns,
+)
+from gpuaudit.facts.node import Machine
+from gpuaudit.facts.pci import PciDevice, PciDevices
+from gpuaudit.topology import GUEST, Hop, Judged, judge, judge_slot, judge_way, linked, loss
+
+PciId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{4}:[0-9a-f]{4}$")]
+Lanes = Literal[1, 2, 4, 8, 12, 16, 32]
+IDLE = "a GPU at rest may lower its link; load it (nvbandwidth, or a job) and run this again"
+
+
+class PcieExpectations(Expectations, frozen=True, kw_only=True):
+    """What the policy wants of PCI Express links."""
+
+    wired_width_by_id: dict[PciId, Lanes]
+    guest_width_by_id: dict[PciId, Lanes]
+    keeps_speed_at_rest: tuple[PciId, ...]
+    slot_limit: Literal["fail", "warn", "accept"]
+    slot_limit_roles: tuple[Literal["gpu", "nic", "nvme"], ...]
+
+
+def each(
+    devices: PciDevices, machine: Machine, judged: Callable[[PciDevice, Hop], Finding]
+) -> Iterator[Finding]:
+    """A finding for every device whose link says something about the node."""
+    for device, link, reason in linked(devices, is_vm=machine.is_vm):
+        if link is None or reason:
+            yield not_applicable(device.address, reason)
+        else:
+            yield replace(judged(device, link), evidence=(f"link {link.name}",))
+
+
+def settled(device: PciDevice, found: Judged, seen: str, best: str) -> Finding | None:
+    """The finding for a link that is good or cannot be judged; None for one that is low."""
+    if found.outcome == "unknown":
+        return unknown(device.address, found.reason, seen if found.now else None)
+    return passes(device.address, seen, expected=best) if found.outcome == "good" else None
+
+
+@check("pcie-link-width", severity=Severity.HIGH)
+def link_width(devices: PciDevices, machine: Machine, want: PcieExpectations) -> Iterator[Finding]:
+    """Every GPU, NIC and NVMe link has all the lanes both its ends can drive.
+
+    ## Why it matters
+    A link that trained with half its lanes halves every copy, and nothing reports it.
+
+    ## Evidence
+    current_link_width and max_link_width (sysfs) of the port above and function 0 of the device.
+
+    ## How it is judged
+    The width must be the smaller of both ends' maxima. Ends that disagree or read 63 are unknown.
+
+    ## Exceptions
+    Width does not drop to save power. Boards that wire fewer lanes than both ends could drive are
+    named in `pcie.wired_width_by_id`. In a guest the port above is emulated: only the device's own
+    end and `pcie.guest_width_by_id` count. NICs and drives without a driver are not judged.
+
+    ## What to do
+    Reseat the card, riser or cable, then look at the slot's bifurcation in the firmware setup; if
+    the width stays low, have the board or the device replaced.
+
+    ## References
+    - https://docs.kernel.org/PCI/sysfs-pci.html
+    - https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci
+    """
+    wired = want.wired_width_by_id
+    if machine.is_vm:
+        wired = {**wired, **want.guest_width_by_id}
+    yield from each(devices, machine, lambda d, link: width_finding(d, link, wired.get(d.id)))
+
+
+def width_finding(device: PciDevice, link: Hop, wired: int | None) -> Finding:
+    """Words for the width of one link."""
+    found = judge(link.width, wired)
+    now, best = f"x{found.now:g}", f"x{found.want:g}"
+    return settled(device, found, now, best) or fails(
+        device.address,
+        f"the link has {found.now:g} of {found.want:g} lanes",
+        now,
+        expected=best,
+        cost=link.loss(width=int(found.now)),
+    )
+
+
+@check("pcie-link-speed", severity=Severity.HIGH)
+def link_speed(devices: PciDevices, machine: Machine, want: PcieExpectations) -> Iterator[Finding]:
+    """Every GPU, NIC and NVMe link runs at the speed both its ends can.
+
+    ## Why it matters
+    One generation less is half the bandwidth. Signal errors or firmware settings hold links down.
+
+    ## Evidence
+    current_link_speed and max_link_speed of the port above and of function 0 of the device.
+
+    ## How it is judged
+    The speed now must be the smaller of both ends' maxima. A NIC or NVMe drive below it fails. A
+    GPU below it is unknown: it may be at rest. Load it and run again.
+
+    ## Exceptions
+    GPU models named in `pcie.keeps_speed_at_rest` fail like a NIC. A device in a D3 power state
+    is unknown. In a guest only the device's own end counts.
+
+    ## What to do
+    Load a GPU first. Then look for link errors (aer_dev_correctable, dmesg), reseat the card, and
+    set the slot's link speed to auto in the firmware setup.
+
+    ## References
+    - https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci
+    - https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
+    """
+    fast = want.keeps_speed_at_rest
+    yield from each(devices, machine, lambda d, link: speed_finding(d, link, fast))
+
+
+def speed_finding(device: PciDevice, link: Hop, fast: tuple[str, ...]) -> Finding:
+    """Words for the speed of one link."""
+    found = judge(link.speed)
+    now, best = f"{found.now:g} GT/s", f"{found.want:g} GT/s"
+    if (told := settled(device, found, now, best)) is not None:
+        return told
+    asleep = (device.power_state or "D0") != "D0"
+    if asleep or (device.role == "gpu" and device.id not in fast):
+        reason = f"it is in power state {device.power_state}; wake it first" if asleep else IDLE
+        return unknown(device.address, reason, now, expected=best)
+    return fails(
+        device.address,
+        f"the link runs at {found.now:g} of {found.want:g} GT/s",
+        now,
+        expected=best,
+        cost=link.loss(speed_gt_per_s=found.now),
+    )
+
+
+@check("pcie-path-narrowest", severity=Severity.HIGH)
+def path_narrowest(devices: PciDevices, machine: Machine) -> Iterator[Finding]:
+    """No link above a GPU, NIC or NVMe drive is narrower than its own.
+
+    ## Why it matters
+    Behind a switch whose uplink lost lanes, a GPU with a healthy link reaches host memory at the
+    uplink's rate. Looking at the device alone does not show it.
+
+    ## Evidence
+    current_link_speed and _width, and their maxima, of both ends of every link on the way.
+
+    ## How it is judged
+    Each link above must carry now what the device's own can at its best. The narrowest is named.
+
+    ## Exceptions
+    Ends that disagree are unknown: outer ports of some switches report made-up values. A slow
+    link that leads only to GPUs at rest is unknown. Guests and devices directly below a root port
+    have nothing above to judge. NVSwitch links are narrow by design and not looked at.
+
+    ## What to do
+    Reseat the riser, retimer card or cable between the two ports named, and check that link's
+    settings in the firmware setup; compare with a healthy node of the same model.
+
+    ## References
+    - https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html
+    - https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci
+    """
+    if machine.is_vm:
+        raise NotApplicable(GUEST)
+    yield from each(devices, machine, lambda device, _: way_finding(devices, device))
+
+
+def way_finding(devices: PciDevices, device: PciDevice) -> Finding:
+    """Words for the way above one device."""
+    if not device.root:
+        return unknown(device.address, "the recording does not hold the PCI tree")
+    way = judge_way(devices, device)
+    if way is None or way.hop is None:
+        return not_applicable(device.address, "no other link stands above its own")
+    seen = f"{way.now} at {way.hop.name}" if way.now else None
+    least = f"at least {way.want} on every link above" if way.want else None
+    if way.outcome == "unknown":
+        return unknown(device.address, f"{way.hop.name}: {way.reason}", seen)
+    if way.outcome == "good":
+        return passes(device.address, seen, expected=least)
+    message = f"{way.hop.name} is narrower than the device's own link"
+    cost = loss(way.now, way.want) if way.now and way.want else None
+    return fails(device.address, message, seen, expected=least, cost=cost)
+
+
+@check("pcie-slot-limit", severity=Severity.LOW)
+def slot_limit(devices: PciDevices, machine: Machine, want: PcieExpectations) -> Iterator[Finding]:
+    """No device is in a slot that can do less than the device.
+
+    ## Why it matters
+    A Gen5 x16 card in a Gen4 or x8 slot has a healthy link, and half its bandwidth is lost.
+
+    ## Evidence
+    max_link_speed and max_link_width in /sys/bus/pci/devices of the port above and of function 0.
+
+    ## How it is judged
+    The port's maxima must not be below the device's, for the roles in `pcie.slot_limit_roles`.
+    `pcie.slot_limit` says whether that is a warning, a failure or accepted.
+
+    ## Exceptions
+    In a guest the port is emulated. Some machines have such slots by design: accept it there.
+
+    ## What to do
+    Move the card to a slot of its own size, or raise the slot's bifurcation and link speed in the
+    firmware setup; if the machine is built so, set `pcie.slot_limit: accept` for it.
+
+    ## References
+    - https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci
+    """
+    if machine.is_vm:
+        raise NotApplicable(GUEST)
+    if want.slot_limit == "accept":
+        raise NotApplicable("the policy accepts slots that can do less than their devices")
+    yield from each(devices, machine, lambda d, link: slot_finding(d, link, want))
+
+
+def slot_finding(device: PciDevice, link: Hop, want: PcieExpectations) -> Finding:
+    """Words for the slot of one device."""
+    if device.role not in want.slot_limit_roles:
+        return not_applicable(device.address, f"the policy does not ask it of a {device.role}")
+    slot = judge_slot(link)
+    if slot.outcome == "unknown" or slot.port is None or slot.device is None:
+        return unknown(device.address, slot.reason)
+    if slot.outcome == "good":
+        return passes(device.address, str(slot.port), expected=f"at least {slot.device}")
+    word = fails if want.slot_limit == "fail" else warns
+    return word(
+        device.address,
+        f"the slot at {link.upper} can do less than the device",
+        str(slot.port),
+        expected=f"at least {slot.device}",
+        cost=loss(slot.port, slot.device),
+    )

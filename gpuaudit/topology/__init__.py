@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The PCI tree as paths: who is how near to whom, and what each path can carry."""
+
+from gpuaudit.topology.judged import (
+    Judged,
+    Linked,
+    Slot,
+    Way,
+    judge,
+    judge_slot,
+    judge_way,
+    linked,
+)
+from gpuaudit.topology.links import Hop, Rate, loss, narrowest
+from gpuaudit.topology.nearest import near_enough, nearest
+from gpuaudit.topology.paths import GUEST, Locality, hops_of, own_link
+from gpuaudit.topology.peers import PeerPorts, Peers, Platform, Reach, platform_of
+from gpuaudit.topology.whole import Topology
+
+__all__ = [
+    "GUEST",
+    "Hop",
+    "Judged",
+    "Linked",
+    "Locality",
+    "PeerPorts",
+    "Peers",
+    "Platform",
+    "Rate",
+    "Reach",
+    "Slot",
+    "Topology",
+    "Way",
+    "hops_of",
+    "judge",
+    "judge_slot",
+    "judge_way",
+    "linked",
+    "loss",
+    "narrowest",
+    "near_enough",
+    "nearest",
+    "own_link",
+    "platform_of",
+]

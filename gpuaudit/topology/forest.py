@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ways of all devices folded into one tree a host bridge."""
+
+import msgspec
+
+from gpuaudit.topology.view import Device, Link, View
+
+
+class Branch(msgspec.Struct, kw_only=True):
+    """A host bridge, port or device; `link` is the one that ends in it, seen from above."""
+
+    title: str
+    device: Device | None = None
+    link: Link | None = None
+    below: list["Branch"] = []
+
+
+def forest(view: View) -> tuple[Branch, ...]:
+    """One tree a host bridge, in the order of the names."""
+    roots: dict[str, Branch] = {}
+    known: dict[str, Branch] = {}
+    for device in view.devices:
+        name = device.root or "place unknown"
+        add(roots.setdefault(name, Branch(title=name)), device, known)
+    for root in roots.values():
+        sort(root)
+    return tuple(roots[name] for name in sorted(roots))
+
+
+def add(root: Branch, device: Device, known: dict[str, Branch]) -> None:
+    """Hang a device under its ports, which other devices may have brought already."""
+    links = {link.lower: link for link in device.links}
+    at = root
+    for port in device.ports:
+        if port not in known:
+            known[port] = Branch(title=port, link=links.get(port))
+            at.below.append(known[port])
+        at = known[port]
+    words = (device.address, device.label, device.name or device.id)
+    own = device.links[-1] if device.links and device.links[-1].lower not in known else None
+    at.below.append(Branch(title="  ".join(words), device=device, link=own))
+
+
+def sort(branch: Branch) -> None:
+    """By title, which starts with the address."""
+    branch.below.sort(key=lambda b: b.title)
+    for child in branch.below:
+        sort(child)
+
+
+def rows(branch: Branch, depth: int = 0) -> list[tuple[int, Branch]]:
+    """(depth, branch) from top to bottom."""
+    below = (row for child in branch.below for row in rows(child, depth + 1))
+    return [(depth, branch), *below]

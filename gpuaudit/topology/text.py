@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The topology as text: devices, matrix, tree."""
+
+from collections.abc import Iterator
+
+from gpuaudit.topology.forest import Branch, forest
+from gpuaudit.topology.view import Device, Link, Pair, View
+
+LEGEND = """\
+Path:   PIX one switch, PXB several switches, PHB one host bridge (CPU), NODE host bridges of one
+        NUMA node, SYS across NUMA nodes, ? cannot be told; PHB? is a class in doubt.
+Number: gigabytes a second in each direction that the narrowest link on the way carries as trained
+        now. Below a common switch only the links up to it count. CPU and fabric are not counted."""
+
+
+def render(view: View) -> str:
+    """All of it, ending in a line break."""
+    parts = [*(f"note: {note}" for note in view.notes)]
+    if not view.devices:
+        parts.append("no GPU, accelerator, NVSwitch, NIC or NVMe drive is on the PCI bus")
+        return "\n".join(parts) + "\n"
+    parts += ["", *table(device_rows(view)), "", *table(matrix_rows(view))]
+    parts += [f"{doubt}: {pairs}" for doubt, pairs in doubts(view)]
+    for branch in forest(view):
+        parts += ["", *tree_lines(branch)]
+    return "\n".join([*parts, "", LEGEND]).lstrip("\n") + "\n"
+
+
+def table(rows: list[list[str]]) -> list[str]:
+    """Columns as wide as their longest cell."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    cells = ([c.ljust(w) for c, w in zip(row, widths, strict=True)] for row in rows)
+    return ["  ".join(row).rstrip() for row in cells]
+
+
+def device_rows(view: View) -> list[list[str]]:
+    """One line a device, with the narrowest link of its way to the root complex."""
+    head = ["", "address", "id", "NUMA", "own link", "to root GB/s", "narrowest link", "name"]
+    return [head, *(device_row(d) for d in view.devices)]
+
+
+def device_row(device: Device) -> list[str]:
+    """The cells of one device."""
+    own = device.links[-1] if device.links else None
+    tight = device.to_root.narrowest
+    return [
+        device.label,
+        device.address,
+        device.id,
+        "?" if device.numa_node is None else str(device.numa_node),
+        link_text(own),
+        now_of_could(device.to_root.now_gb_per_s, device.to_root.could_gb_per_s),
+        f"{tight.upper} -> {tight.lower}" if tight else "-",
+        device.name or "",
+    ]
+
+
+def link_text(link: Link | None) -> str:
+    """'Gen4 x16 of Gen5 x16', 'Gen5 x16', '?'."""
+    if link is None:
+        return "-"
+    if link.now is None:
+        return "?"
+    if link.could is None or link.could == link.now:
+        return str(link.now)
+    return f"{link.now} of {link.could}"
+
+
+def now_of_could(now: float | None, could: float | None) -> str:
+    """'31.5 of 63.0', '63.0', '?'."""
+    if now is None:
+        return "?"
+    return f"{now:.1f}" if could is None or could <= now else f"{now:.1f} of {could:.1f}"
+
+
+def matrix_rows(view: View) -> list[list[str]]:
+    """Path class and rate of every pair that moves training data."""
+    labels = [d.label for d in in_matrix(view)]
+    cells = {(p.one, p.other): cell(p) for p in view.pairs}
+    rows = [[a, *(cells.get((a, b)) or cells.get((b, a), "X") for b in labels)] for a in labels]
+    return [["", *labels], *rows]
+
+
+def in_matrix(view: View) -> tuple[Device, ...]:
+    """GPUs, accelerators and NICs; everything where there are none of them."""
+    chosen = tuple(d for d in view.devices if d.role in {"gpu", "accelerator", "nic"})
+    return chosen or view.devices
+
+
+def cell(pair: Pair) -> str:
+    """'PIX 63', 'PHB? 63', 'SYS'."""
+    doubt = "?" if pair.doubt and pair.path != "?" else ""
+    rate = pair.capacity.now_gb_per_s
+    return f"{pair.path}{doubt}" + ("" if rate is None else f" {rate:.0f}")
+
+
+def doubts(view: View) -> Iterator[tuple[str, str]]:
+    """Each reason for a class that cannot be told, with the pairs it is about."""
+    found: dict[str, list[str]] = {}
+    for pair in view.pairs:
+        if pair.path == "?":
+            found.setdefault(pair.doubt or "", []).append(f"{pair.one}-{pair.other}")
+    for doubt, pairs in found.items():
+        more = f" and {len(pairs) - 6} more" if len(pairs) > 6 else ""
+        yield f"? {doubt}", ", ".join(pairs[:6]) + more
+
+
+def tree_lines(branch: Branch, indent: str = "", tail: str = "") -> Iterator[str]:
+    """One line a port or device, drawn as a tree."""
+    link = f"  {link_text(branch.link)}" if branch.link else ""
+    yield f"{indent}{tail}{branch.title}{link}"
+    deeper = indent + {"": "", "|- ": "|  ", "`- ": "   "}[tail]
+    for i, child in enumerate(branch.below):
+        last = i == len(branch.below) - 1
+        yield from tree_lines(child, deeper, "`- " if last else "|- ")
