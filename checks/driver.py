@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The NVIDIA kernel driver and what has to fit it."""
 
-import re
 from collections.abc import Iterator
 from typing import Literal
 
 from gpuaudit.check import (
     Expectations,
     Finding,
-    NotApplicable,
     Severity,
     Unavailable,
     Verdict,
@@ -22,16 +20,13 @@ from gpuaudit.facts.base import Absent
 from gpuaudit.facts.driver import (
     NOT_LOADED,
     DriverLibraries,
-    GpuDirect,
     KernelDriver,
     Nouveau,
 )
 from gpuaudit.facts.gpu import Gpus
 from gpuaudit.facts.gpuscan import GpuScan
-from gpuaudit.facts.node import Machine
 
 MODULE = "nvidia kernel module"
-DMA_BUF_SINCE = (5, 12)
 NO_LIBRARY = "libnvidia-ml.so.1 is not installed"
 
 
@@ -39,7 +34,6 @@ class DriverExpectations(Expectations, frozen=True, kw_only=True):
     """What the policy wants of the driver."""
 
     modules: Literal["any", "open", "proprietary"]
-    gpudirect_rdma: Literal["required", "any"]
 
 
 @check("driver-loaded", severity=Severity.CRITICAL)
@@ -188,67 +182,3 @@ def nouveau_absent(other: Nouveau) -> Finding:
     if other.kept_out:
         return passes("nouveau", "blacklisted in modprobe.d")
     return fails("nouveau", "not blacklisted: the next boot may load it", "no blacklist")
-
-
-@check("driver-gpudirect-rdma", severity=Severity.HIGH)
-def gpudirect_rdma(
-    rdma: GpuDirect, driver: KernelDriver, node: Machine, gpus: Gpus, want: DriverExpectations
-) -> Finding:
-    """GPU memory can be registered with the RDMA adapters.
-
-    ## Why it matters
-    Without GPUDirect RDMA every byte between GPUs of two nodes is copied through host memory.
-
-    ## Evidence
-    /sys/class/infiniband; nvidia_peermem in /sys/module and /sys/kernel/mm/memory_peers; flavour of
-    the kernel modules and release of the kernel.
-
-    ## How it is judged
-    A registered peer-memory client, or DMA-BUF: open modules and Linux 5.12 or later. A loaded but
-    unregistered nvidia_peermem counts, as it does for NCCL.
-
-    ## Exceptions
-    Not applicable without a hardware RDMA adapter, on GeForce (the driver refuses it), and for EFA,
-    which pins GPU memory by itself. Kernels before 5.12 with a vendor's backport are not known.
-
-    ## What to do
-    Run `modprobe nvidia-peermem` and name it in /etc/modules-load.d, or install the open kernel
-    modules on Linux 5.12 or later.
-
-    ## References
-    - https://docs.nvidia.com/cuda/gpudirect-rdma/
-    - https://github.com/NVIDIA/nccl/blob/master/src/transport/net_ib.cc
-    """
-    if not rdma.adapters:
-        raise NotApplicable("no RDMA adapter that needs it")
-    if want.gpudirect_rdma == "any":
-        raise NotApplicable("the policy does not ask for GPUDirect RDMA")
-    if any("GeForce" in str(gpu.name) for gpu in gpus.records):
-        raise NotApplicable("GeForce does not support GPUDirect RDMA")
-    ways = (
-        "nvidia_peermem" if rdma.peermem_loaded or rdma.registered else None,
-        dma_buf(driver, node),
-    )
-    known = [way for way in ways if isinstance(way, str)]
-    if known:
-        return passes("GPUDirect RDMA", known)
-    if isinstance(ways[1], Absent):
-        return unknown("GPUDirect RDMA", ways[1].reason)
-    return fails(
-        "GPUDirect RDMA",
-        "nvidia_peermem is not loaded and DMA-BUF is not possible",
-        "off",
-        cost="traffic between nodes is copied through host memory twice",
-    )
-
-
-def dma_buf(driver: KernelDriver, node: Machine) -> str | Absent | None:
-    """The word DMA-BUF when it is possible, None when it is not, Absent when it cannot be told."""
-    if driver.flavour == "proprietary":
-        return None
-    if isinstance(driver.flavour, Absent):
-        return driver.flavour
-    release = re.match(r"(\d+)\.(\d+)", node.kernel or "")
-    if release is None:
-        return Absent("missing", "the release of the kernel is not known")
-    return "DMA-BUF" if (int(release[1]), int(release[2])) >= DMA_BUF_SINCE else None

@@ -12,12 +12,15 @@ from gpuaudit.check import (
     expect,
     expect_at_least,
     not_applicable,
+    warns,
 )
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.gpu import Gpu, Gpus
 from gpuaudit.facts.gpupersistence import PersistenceDaemon
+from gpuaudit.facts.gpuscan import GpuScan
 
 COMPUTE_MODES = {0: "default", 1: "exclusive-thread", 2: "prohibited", 3: "exclusive-process"}
+DAEMON = "nvidia-persistenced"
 NO_EXPECTATION = "the policy expects nothing for this product"
 
 
@@ -31,7 +34,7 @@ class GpuModesExpectations(Expectations, frozen=True, kw_only=True):
 
 @check("gpu-persistence", severity=Severity.MEDIUM)
 def persistence(
-    gpus: Gpus, daemon: PersistenceDaemon, want: GpuModesExpectations
+    scan: GpuScan, gpus: Gpus, daemon: PersistenceDaemon, want: GpuModesExpectations
 ) -> Iterator[Finding]:
     """Persistence keeps the driver on every GPU between jobs.
 
@@ -43,11 +46,11 @@ def persistence(
     nvmlDeviceGetPersistenceMode, and whether nvidia-persistenced runs.
 
     ## How it is judged
-    The mode must be `gpu_modes.persistence`. Whether the daemon or the legacy mode holds it is
-    named in the evidence.
+    The mode must be `gpu_modes.persistence`. When it is on without the daemon, the driver's
+    legacy mode holds it: a warning, because it is lost when the module is loaded again.
 
     ## Exceptions
-    None known on servers; laptops save power by leaving it off.
+    In a container the daemon cannot be seen and only the mode is judged.
 
     ## What to do
     Run `systemctl enable --now nvidia-persistenced`; its ExecStart must not carry
@@ -64,8 +67,9 @@ def persistence(
             of=gpu.subject,
             message="persistence mode is off",
             cost="seconds of start for every first use of an idle GPU",
-            evidence=(daemon.seen,),
         )
+    if want.persistence and daemon.running is False and not scan.in_container:
+        yield warns(DAEMON, "does not run: the mode is lost when the driver is loaded again")
 
 
 @check("gpu-compute-mode", severity=Severity.HIGH)

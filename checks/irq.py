@@ -95,7 +95,7 @@ def vectors_of(nic: NicVectors, node: int, local: frozenset[int]) -> Finding:
 def balance_policy(
     balance: Irqbalance, pinning: IrqPinning, numa: NumaNodes, want: IrqExpectations
 ) -> Finding:
-    """Either irqbalance or static pinning places interrupts, not both and not none.
+    """Either irqbalance or pinning places interrupts, not both and not none.
 
     ## Why it matters
     irqbalance undoes what a script has pinned within ten seconds. With neither, vectors stay where

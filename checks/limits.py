@@ -57,7 +57,9 @@ def memlock_process(process: ProcessLimits, need: RdmaNeed, want: LimitsExpectat
     ## References
     - https://github.com/torvalds/linux/blob/master/drivers/infiniband/core/umem.c
     """
-    return judge(process.reading, need, want)
+    note = ("CapEff has CAP_IPC_LOCK: this process is exempt",) if process.may_lock_anyway else ()
+    evidence = (*process.reading.evidence, *note)
+    return judge(msgspec.structs.replace(process.reading, evidence=evidence), need, want)
 
 
 @check("limits-memlock-systemd", severity=Severity.MEDIUM)

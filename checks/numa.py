@@ -27,7 +27,7 @@ from gpuaudit.facts.node import Machine
 from gpuaudit.facts.numa import NumaNodes, contradiction, locate, require_consistent
 from gpuaudit.facts.numabalancing import KEY, NumaBalancing
 from gpuaudit.facts.pci import PciDevices
-from gpuaudit.topology.nearest import near_enough, nearest
+from gpuaudit.topology import near_enough, nearest
 
 NO_GPU = "no NVIDIA GPU is on the PCI bus"
 WRONG_SOCKET = "processes and memory are placed on the wrong socket"

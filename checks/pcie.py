@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PCI Express links of GPUs, NICs and NVMe drives, and the way above them."""
+"""PCI Express links of GPUs, NICs and NVMe drives, and the way above them. See also pcie_slot."""
 
 from collections.abc import Callable, Iterator
 from typing import Annotated, Literal
@@ -17,11 +17,10 @@ from gpuaudit.check import (
     not_applicable,
     passes,
     unknown,
-    warns,
 )
 from gpuaudit.facts.node import Machine
 from gpuaudit.facts.pci import PciDevice, PciDevices
-from gpuaudit.topology import GUEST, Hop, Judged, judge, judge_slot, judge_way, linked, loss
+from gpuaudit.topology import GUEST, Hop, Judged, LinkTargets, judge, judge_way, linked, loss
 
 PciId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{4}:[0-9a-f]{4}$")]
 Lanes = Literal[1, 2, 4, 8, 12, 16, 32]
@@ -34,8 +33,6 @@ class PcieExpectations(Expectations, frozen=True, kw_only=True):
     wired_width_by_id: dict[PciId, Lanes]
     guest_width_by_id: dict[PciId, Lanes]
     keeps_speed_at_rest: tuple[PciId, ...]
-    slot_limit: Literal["fail", "warn", "accept"]
-    slot_limit_roles: tuple[Literal["gpu", "nic", "nvme"], ...]
 
 
 def each(
@@ -64,7 +61,8 @@ def link_width(devices: PciDevices, machine: Machine, want: PcieExpectations) ->
     A link that trained with half its lanes halves every copy, and nothing reports it.
 
     ## Evidence
-    current_link_width and max_link_width (sysfs) of the port above and function 0 of the device.
+    current_link_width and max_link_width in /sys/bus/pci/devices of the port above and of
+    function 0 of the device, read before NVML opens a GPU.
 
     ## How it is judged
     The width must be the smaller of both ends' maxima. Ends that disagree or read 63 are unknown.
@@ -102,14 +100,17 @@ def width_finding(device: PciDevice, link: Hop, wired: int | None) -> Finding:
 
 
 @check("pcie-link-speed", severity=Severity.HIGH)
-def link_speed(devices: PciDevices, machine: Machine, want: PcieExpectations) -> Iterator[Finding]:
+def link_speed(
+    devices: PciDevices, machine: Machine, targets: LinkTargets, want: PcieExpectations
+) -> Iterator[Finding]:
     """Every GPU, NIC and NVMe link runs at the speed both its ends can.
 
     ## Why it matters
     One generation less is half the bandwidth. Signal errors or firmware settings hold links down.
 
     ## Evidence
-    current_link_speed and max_link_speed of the port above and of function 0 of the device.
+    current_link_speed and max_link_speed of the port above and of function 0 of the device, read
+    before NVML opens a GPU. Where they differ also Link Control 2 in config of the port above.
 
     ## How it is judged
     The speed now must be the smaller of both ends' maxima. A NIC or NVMe drive below it fails. A
@@ -128,10 +129,12 @@ def link_speed(devices: PciDevices, machine: Machine, want: PcieExpectations) ->
     - https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
     """
     fast = want.keeps_speed_at_rest
-    yield from each(devices, machine, lambda d, link: speed_finding(d, link, fast))
+    yield from each(devices, machine, lambda d, link: speed_finding(d, link, targets, fast))
 
 
-def speed_finding(device: PciDevice, link: Hop, fast: tuple[str, ...]) -> Finding:
+def speed_finding(
+    device: PciDevice, link: Hop, targets: LinkTargets, fast: tuple[str, ...]
+) -> Finding:
     """Words for the speed of one link."""
     found = judge(link.speed)
     now, best = f"{found.now:g} GT/s", f"{found.want:g} GT/s"
@@ -141,9 +144,12 @@ def speed_finding(device: PciDevice, link: Hop, fast: tuple[str, ...]) -> Findin
     if asleep or (device.role == "gpu" and device.id not in fast):
         reason = f"it is in power state {device.power_state}; wake it first" if asleep else IDLE
         return unknown(device.address, reason, now, expected=best)
+    told_to = targets.by_port.get(link.upper, found.want)
+    limit = f"; the port above is told not to exceed {told_to:g} GT/s (Link Control 2)"
     return fails(
         device.address,
-        f"the link runs at {found.now:g} of {found.want:g} GT/s",
+        f"the link runs at {found.now:g} of {found.want:g} GT/s"
+        + (limit if told_to < found.want else ""),
         now,
         expected=best,
         cost=link.loss(speed_gt_per_s=found.now),
@@ -198,53 +204,3 @@ def way_finding(devices: PciDevices, device: PciDevice) -> Finding:
     message = f"{way.hop.name} is narrower than the device's own link"
     cost = loss(way.now, way.want) if way.now and way.want else None
     return fails(device.address, message, seen, expected=least, cost=cost)
-
-
-@check("pcie-slot-limit", severity=Severity.LOW)
-def slot_limit(devices: PciDevices, machine: Machine, want: PcieExpectations) -> Iterator[Finding]:
-    """No device is in a slot that can do less than the device.
-
-    ## Why it matters
-    A Gen5 x16 card in a Gen4 or x8 slot has a healthy link, and half its bandwidth is lost.
-
-    ## Evidence
-    max_link_speed and max_link_width in /sys/bus/pci/devices of the port above and of function 0.
-
-    ## How it is judged
-    The port's maxima must not be below the device's, for the roles in `pcie.slot_limit_roles`.
-    `pcie.slot_limit` says whether that is a warning, a failure or accepted.
-
-    ## Exceptions
-    In a guest the port is emulated. Some machines have such slots by design: accept it there.
-
-    ## What to do
-    Move the card to a slot of its own size, or raise the slot's bifurcation and link speed in the
-    firmware setup; if the machine is built so, set `pcie.slot_limit: accept` for it.
-
-    ## References
-    - https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci
-    """
-    if machine.is_vm:
-        raise NotApplicable(GUEST)
-    if want.slot_limit == "accept":
-        raise NotApplicable("the policy accepts slots that can do less than their devices")
-    yield from each(devices, machine, lambda d, link: slot_finding(d, link, want))
-
-
-def slot_finding(device: PciDevice, link: Hop, want: PcieExpectations) -> Finding:
-    """Words for the slot of one device."""
-    if device.role not in want.slot_limit_roles:
-        return not_applicable(device.address, f"the policy does not ask it of a {device.role}")
-    slot = judge_slot(link)
-    if slot.outcome == "unknown" or slot.port is None or slot.device is None:
-        return unknown(device.address, slot.reason)
-    if slot.outcome == "good":
-        return passes(device.address, str(slot.port), expected=f"at least {slot.device}")
-    word = fails if want.slot_limit == "fail" else warns
-    return word(
-        device.address,
-        f"the slot at {link.upper} can do less than the device",
-        str(slot.port),
-        expected=f"at least {slot.device}",
-        cost=loss(slot.port, slot.device),
-    )

@@ -31,15 +31,11 @@ def device(
     return PciDevice(role=role, **places, **(values | more))  # type: ignore[arg-type]  # tests name roles
 
 
-def nic(
-    address: str, node: int | Absent = 0, cpus: str | Absent = "0-3", **more: Any
-) -> PciDevice:
+def nic(address: str, node: int | Absent = 0, cpus: str | Absent = "0-3", **more: Any) -> PciDevice:
     return device(address, "nic", node, cpus, **more)
 
 
-def gpu(
-    address: str, node: int | Absent = 0, cpus: str | Absent = "0-3", **more: Any
-) -> PciDevice:
+def gpu(address: str, node: int | Absent = 0, cpus: str | Absent = "0-3", **more: Any) -> PciDevice:
     return device(address, "gpu", node, cpus, **more)
 
 

@@ -22,14 +22,19 @@ GRACE_S = 8.0
 """Beyond the deadline: starting Python, importing, reading the fake root, on a busy worker."""
 
 HUNG_CALL = "nvmlDeviceGetEccMode"
-GPU_CHECKS = ("gpu-*", "ecc-*", "fabric-*", "driver-*")
+# Files come from the fake root and NVML from the fake library; processes and commands are those of
+# the machine that runs the tests, so the recorded ones stand in for them.
 DRIVER = f"""
 import sys
 from gpuaudit import audit
 from gpuaudit.host import Host
+from gpuaudit.host.live import LiveMachine
 from gpuaudit.report import encode
+recorded = Host.snapshot(sys.argv[2])
+LiveMachine.processes = lambda self: recorded.processes()
+LiveMachine.run = lambda self, argv: recorded.run(*argv)
 host = Host.live(sys.argv[1], nvml_deadline_s={DEADLINE_S})
-done = audit.run(host, audit.Request(profile="bringup", select={GPU_CHECKS}))
+done = audit.run(host, audit.Request(profile="bringup"))
 sys.stdout.write(encode(done.report).decode())
 sys.stdout.flush()
 host.close()
@@ -38,10 +43,11 @@ sys.exit(audit.exit_code(done.report))
 
 
 class Machine(NamedTuple):
-    """A fake live root, and the folder with the fake driver library."""
+    """A fake live root, the same machine recorded, and the folder of the fake library."""
 
     node: FakeNode
     root: Path
+    recording: Path
     shim: Path
 
 
@@ -53,6 +59,12 @@ class Audited(NamedTuple):
     def verdicts(self) -> dict[str, str]:
         return {r["check"]: r["verdict"] for r in self.report["results"]}
 
+    def answers(self) -> dict[str, tuple[str, tuple[str | None, ...]]]:
+        return {
+            r["check"]: (r["verdict"], tuple(f.get("observed") for f in r["findings"]))
+            for r in self.report["results"]
+        }
+
     def text(self) -> str:
         return json.dumps(self.report)
 
@@ -62,7 +74,8 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     need("gcc", "gcc")
     folder = tmp_path_factory.mktemp("end-to-end")
     node = healthy_node()
-    return Machine(node, node.live_root(folder / "root"), build_shim(folder))
+    recording = node.archive(folder / "node.tar.gz")
+    return Machine(node, node.live_root(folder / "root"), recording, build_shim(folder))
 
 
 def audited(machine: Machine, document: dict[str, Any], folder: Path) -> Audited:
@@ -70,7 +83,7 @@ def audited(machine: Machine, document: dict[str, Any], folder: Path) -> Audited
     env = shim_env(machine.shim, write_document(folder / "nvml.json", document))
     began = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-c", DRIVER, str(machine.root)],
+        [sys.executable, "-c", DRIVER, str(machine.root), str(machine.recording)],
         env=env,
         capture_output=True,
         text=True,
@@ -95,9 +108,10 @@ def test_eight_healthy_gpus(machine: Machine, tmp_path: Path) -> None:
 
 def test_live_answers_equal_recorded_ones(machine: Machine, tmp_path: Path) -> None:
     found = audited(machine, document_of(machine), tmp_path)
-    request = audit.Request(profile="bringup", select=GPU_CHECKS)
-    recorded = audit.run(machine.node.host(), request).report
-    assert found.verdicts() == {r.check: r.verdict.value for r in recorded.results}
+    recorded = audit.run(machine.node.host(), audit.Request(profile="bringup")).report
+    assert found.answers() == {
+        r.check: (r.verdict.value, tuple(f.observed for f in r.findings)) for r in recorded.results
+    }
 
 
 def test_a_lost_gpu_is_named(machine: Machine, tmp_path: Path) -> None:
@@ -112,11 +126,12 @@ def test_a_lost_gpu_is_named(machine: Machine, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "word"),
     [
-        (9, "driver is not loaded"),
-        (18, "different versions"),
-        (4, "may not ask NVML"),
-        (999, "999"),
+        (4, "This user may not ask NVML"),
+        (9, "The kernel driver is loaded but NVML cannot reach it"),
+        (18, "The loaded kernel driver and the NVML library have different versions"),
+        (999, "The driver failed for a reason that NVML does not name"),
     ],
+    ids=["no-permission", "unreachable", "mismatch", "unknown"],
 )
 def test_nvml_does_not_start(machine: Machine, tmp_path: Path, code: int, word: str) -> None:
     document = document_of(machine)

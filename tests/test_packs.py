@@ -74,7 +74,9 @@ def test_a_duplicate_id_is_an_error_naming_both(installed_plugin: Path) -> None:
     source.write_text(source.read_text().replace("site-hostname-set", "memory-thp-enabled"))
     with pytest.raises(packs.PackError) as caught:
         packs.load_checks(drop_in_folder="/nowhere")
-    assert "check memory-thp-enabled is defined twice: gpuaudit.checks.memory (" in str(caught.value)
+    assert "check memory-thp-enabled is defined twice: gpuaudit.checks.memory (" in str(
+        caught.value
+    )
     assert "gpuaudit_example.site (" in str(caught.value)
 
 

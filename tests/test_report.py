@@ -43,7 +43,9 @@ def example() -> Report:
                 title="Every link is as wide as both its ends allow",
                 severity=Severity.HIGH,
                 verdict=Verdict.FAIL,
-                findings=(fails("0000:1a:00.0", "the link is x8", "x8", expected="x16", cost="half"),),
+                findings=(
+                    fails("0000:1a:00.0", "the link is x8", "x8", expected="x16", cost="half"),
+                ),
                 remediation="Reseat the card.",
                 required=True,
             ),

@@ -33,7 +33,9 @@ def loaded(folder: Path, text: str = GOOD) -> tuple[PlacedWaiver, ...]:
     return load_waivers(written(folder, text), KNOWN)
 
 
-def result(*findings: Finding, verdict: Verdict = Verdict.FAIL, reason: str | None = None) -> Result:
+def result(
+    *findings: Finding, verdict: Verdict = Verdict.FAIL, reason: str | None = None
+) -> Result:
     return Result(
         check="pcie-link-width",
         title="t",
@@ -51,7 +53,9 @@ def report(one: Result) -> Report:
 
 
 def test_a_waived_finding_stays_visible_and_does_not_fail_the_node(tmp_path: Path) -> None:
-    told = waive(result(fails("0000:3a:00.0", "x8"), passes("0000:1a:00.0")), loaded(tmp_path), TODAY)
+    told = waive(
+        result(fails("0000:3a:00.0", "x8"), passes("0000:1a:00.0")), loaded(tmp_path), TODAY
+    )
     assert told.verdict is Verdict.WAIVED
     assert "riser on order, ticket 42" in told.findings[0].message
     assert "waivers.yaml:2" in told.findings[0].message
@@ -61,7 +65,9 @@ def test_a_waived_finding_stays_visible_and_does_not_fail_the_node(tmp_path: Pat
 
 
 def test_another_subject_still_fails(tmp_path: Path) -> None:
-    told = waive(result(fails("0000:3a:00.0", "x8"), fails("0000:1a:00.0", "x8")), loaded(tmp_path), TODAY)
+    told = waive(
+        result(fails("0000:3a:00.0", "x8"), fails("0000:1a:00.0", "x8")), loaded(tmp_path), TODAY
+    )
     assert [f.verdict for f in told.findings] == [Verdict.WAIVED, Verdict.FAIL]
     assert told.verdict is Verdict.FAIL
     assert exit_code(report(told)) == 1

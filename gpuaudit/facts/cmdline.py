@@ -32,9 +32,11 @@ class CommandLine(Fact, frozen=True, kw_only=True):
     lines: tuple[BootLine, ...]
 
     def value(self, name: str) -> str | None:
-        """The last `name=value` on which every line agrees; None when there is none."""
+        """The last `name=value`, None when there is none. Raises Unavailable on disagreement."""
         found = {last_value(line.words, name) for line in self.lines}
-        return found.pop() if len(found) == 1 else None
+        if len(found) > 1:
+            raise Unavailable(f"the boot entries disagree about {name}=", "garbled")
+        return next(iter(found), None)
 
     def has(self, word: str) -> bool:
         """True when every line holds this word."""

@@ -8,7 +8,7 @@ import re
 from typing import Literal, TypeVar
 
 from gpuaudit.facts.base import Absent, Fact, probe
-from gpuaudit.facts.cpusets import CpuSetError, format_list, parse_list, parse_mask
+from gpuaudit.facts.cpusets import format_list, parse_list, parse_mask
 from gpuaudit.host import Host, Unavailable
 
 FOLDER = "/sys/devices/system/cpu"
@@ -50,7 +50,7 @@ def read_cpu_set(host: Host, list_path: str, mask_path: str = "") -> frozenset[i
         return text
     try:
         return parse(text)
-    except CpuSetError as error:
+    except ValueError as error:
         return Absent("failed", f"{list_path}: {error}")
 
 

@@ -78,7 +78,14 @@ def from_json(text: str, name: str) -> Limit | Absent | None:
         content = json.loads(text) if text else {}
         entry = content.get("default-ulimits", {}).get(name)
         return None if entry is None else limit(entry["Soft"], entry["Hard"])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
         why = f"{DAEMON_JSON}: default-ulimits cannot be read ({type(error).__name__})"
         return Absent("failed", why)
 

@@ -13,13 +13,6 @@ class PersistenceDaemon(Fact, frozen=True, kw_only=True):
 
     running: bool | None
 
-    @property
-    def seen(self) -> str:
-        """For the evidence of a finding."""
-        if self.running is None:
-            return "the process table was not recorded"
-        return f"nvidia-persistenced {'runs' if self.running else 'does not run'}"
-
 
 @probe
 def persistence_daemon(host: Host) -> PersistenceDaemon:

@@ -78,7 +78,7 @@ def configured(host: Host) -> Reading:
         memlock=limit_of(found["MEMLOCK"], BUILT_IN.memlock),
         nofile=limit_of(found["NOFILE"], BUILT_IN.nofile, of_bytes=False),
         now=False,
-        evidence=tuple(dict.fromkeys(place(found[name], BUILT_IN_NAME) for name in RESOURCES)),
+        evidence=tuple(s.where for s in found.values() if s) or (BUILT_IN_NAME,),
     )
 
 
@@ -92,11 +92,6 @@ def limit_of(
         return systemd.parse_limit(setting, of_bytes=of_bytes)
     except Unavailable as absent:
         return absence(absent)
-
-
-def place(setting: systemd.Setting | None, otherwise: str) -> str:
-    """Where a value comes from."""
-    return setting.where if setting else otherwise
 
 
 def of_unit(unit: systemd.Unit, defaults: Reading) -> Reading:

@@ -5,6 +5,8 @@ Source: Linux Documentation/admin-guide/sysctl/kernel.rst, numa_balancing; the p
 `numa_balancing=` in kernel-parameters.rst; CONFIG_NUMA_BALANCING_DEFAULT_ENABLED in init/Kconfig.
 """
 
+import re
+
 from gpuaudit.facts.base import Absent, Fact, probe
 from gpuaudit.facts.cmdline import command_line
 from gpuaudit.facts.cpu import number_of
@@ -17,7 +19,7 @@ KEY = "kernel.numa_balancing"
 RUNNING = "/proc/sys/kernel/numa_balancing"
 MODES = ("0", "1", "2", "3")
 WORDS = {"enable": 1, "disable": 0}
-DEFAULT = "CONFIG_NUMA_BALANCING_DEFAULT_ENABLED"
+DEFAULT = re.compile(r"^CONFIG_NUMA_BALANCING_DEFAULT_ENABLED=y$", re.MULTILINE)
 
 
 class NextBoot(Fact, frozen=True, kw_only=True):
@@ -97,7 +99,7 @@ def from_kernel(host: Host) -> NextBoot:
     if word in WORDS:
         return NextBoot(value=WORDS[word], source=f"numa_balancing={word} in {line.lines[0].file}")
     release = kernel_release(host)
-    built_in = int(f"\n{DEFAULT}=y\n" in host.read(f"/boot/config-{release}"))
+    built_in = int(bool(DEFAULT.search(host.read(f"/boot/config-{release}"))))
     return NextBoot(value=built_in, source=f"the kernel's default (/boot/config-{release})")
 
 

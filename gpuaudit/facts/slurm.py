@@ -7,9 +7,15 @@ from gpuaudit.facts.base import Absent, Fact, probe
 from gpuaudit.facts.limits import absence
 from gpuaudit.host import Host, Unavailable
 
-# /etc/slurm-llnl is Debian's older place; /run/slurm/conf is a link to the configuration that a
+# Debian's older place, the default prefix, AWS ParallelCluster; /run/slurm/conf is a link to what a
 # configless slurmd fetched (https://slurm.schedmd.com/configless_slurm.html).
-PLACES = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")
+PLACES = (
+    "/etc/slurm/slurm.conf",
+    "/etc/slurm-llnl/slurm.conf",
+    "/usr/local/etc/slurm.conf",
+    "/opt/slurm/etc/slurm.conf",
+    "/run/slurm/conf/slurm.conf",
+)
 LINE = re.compile(r"\s*(PropagateResourceLimits(?:Except)?)\s*=\s*\"?([A-Za-z_, ]*)", re.IGNORECASE)
 INCLUDE = re.compile(r"\s*include\s+(\S+)", re.IGNORECASE)
 MAX_FILES = 20
@@ -32,7 +38,7 @@ def slurm_limits(host: Host) -> SlurmLimits:
     try:
         path = find(host)
         if path is None:
-            why = "no slurm.conf in /etc/slurm; see `scontrol show config | grep Propagate`"
+            why = "slurm.conf is not in a known place; see `scontrol show config | grep Propagate`"
             image = host.source == "image"
             gone = Absent("unsupported" if image else "missing", why)
             return SlurmLimits(propagates_memlock=gone, where="slurm.conf")
@@ -44,7 +50,7 @@ def slurm_limits(host: Host) -> SlurmLimits:
 
 def find(host: Host) -> str | None:
     """The slurm.conf in use, None when there is known to be none. Raises Unavailable."""
-    places = PLACES[:2] if host.source == "image" else PLACES
+    places = PLACES[:-1] if host.source == "image" else PLACES
     return next((path for path in places if host.exists(path)), None)
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gpuaudit.check import Expectations
+from gpuaudit.check import CHECKS, Expectations
 from gpuaudit.policy.located import Located, PolicyError, nearest
 
 __all__ = ["Policy", "PolicyError", "PolicySet", "Value", "load_policies"]
@@ -66,7 +66,7 @@ class Policy:
     ) -> None:
         """Merge `layers` in order. Raises PolicyError."""
         self.layers = layers
-        self.sku = next((x.document.sku for x in reversed(layers) if x.document.match), None)
+        self.sku = next((x.document.sku for x in reversed(layers) if x.document.sku), None)
         self.skip = {k: v for layer in layers for k, v in layer.document.skip.items()}
         self._sections = sections
         self._values: dict[tuple[str, str], tuple[Any, str]] = {}
@@ -90,6 +90,12 @@ class Policy:
             except msgspec.ValidationError as error:
                 raise PolicyError(f"expect.{section}: {error}") from None
         return self._made[kind]  # type: ignore[return-value]  # keyed by its own type
+
+    def with_value(self, section: str, field: str, value: object) -> "Policy":
+        """The same policy with one value changed."""
+        other = Policy(self.layers, self._sections)
+        other._values = {**self._values, (section, field): (value, "changed")}
+        return other
 
     def values(self) -> tuple[Value, ...]:
         """Every effective value with its source, in section order."""
@@ -169,18 +175,30 @@ def read_layer(name: str, data: bytes, sections: Mapping[str, type[Expectations]
     """Parse and check one document. Raises PolicyError."""
     located = Located(name, data)
     if not isinstance(located.value, dict):
-        raise PolicyError(f"{name}:1: a policy file is a mapping that starts with 'policy: 1'")
+        raise PolicyError(f"{name}:1: a policy file is a mapping that starts with policy: 1")
     document = located.convert(located.value, Document)
     if document.policy != 1:
         raise PolicyError(f"{located.at(('policy',))}: policy: this release reads version 1")
     for section, fields in document.expect.items():
         check_section(located, section, fields, sections)
+    check_skips(located, document.skip)
     return Layer(
         name=name,
         sha256=hashlib.sha256(data).hexdigest(),
         located=located,
         document=document,
     )
+
+
+def check_skips(located: Located, skips: Mapping[str, str]) -> None:
+    """Every check exists and is left out for a reason. Raises PolicyError."""
+    for check_id, reason in skips.items():
+        where = f"{located.at(('skip', check_id))}: skip.{check_id}"
+        if CHECKS and check_id not in CHECKS:
+            hint = nearest(check_id, list(CHECKS))[:200]
+            raise PolicyError(f"{where}: no check has this name{hint}")
+        if not reason.strip():
+            raise PolicyError(f"{where}: say why, for example 'the BIOS is locked by the vendor'")
 
 
 def check_section(

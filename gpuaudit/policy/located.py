@@ -2,17 +2,28 @@
 """YAML that remembers on which line each value stands, and typed errors that say so."""
 
 import re
-from collections.abc import Iterator
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import msgspec
 import yaml
 
+from gpuaudit.policy.kinds import (
+    Misfit,
+    Path,
+    allowed,
+    container,
+    misfit,
+    takes_numbers,
+    takes_words,
+)
+
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-Path = tuple[str | int, ...]
 T = TypeVar("T")
 SIZE_LIMIT_BYTES = 1 << 20
 DEPTH_LIMIT = 20
+OPENERS = (b"[", b"{", b"- ", b"? ")
+OPENERS_LIMIT = 1000
+VALUES_LIMIT = 100_000  # an alias stands for all that it names, again and again
 
 
 class PolicyError(Exception):
@@ -41,29 +52,28 @@ class Located:
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
-            raise self._explained(str(error), path, kind) from None
+            wrong = misfit(value, kind, path) or Misfit(path, value, kind, str(error))
+            raise self._explained(wrong) from None
 
-    def _explained(self, text: str, path: Path, kind: Any) -> PolicyError:
-        message, _, where = text.partition(" - at `$")
-        inner = tuple(steps(where.rstrip("`")))
-        full = (*path, *inner)
-        dotted = ".".join(str(step) for step in full) or "the file"
-        hint = ""
+    def _explained(self, wrong: Misfit) -> PolicyError:
+        path, message = wrong.path, wrong.message
         if unknown := re.match(r"Object contains unknown field `(.*)`", message):
-            full = (*full, unknown[1])
-            dotted, message = ".".join(str(s) for s in full), "unknown key"
-            hint = nearest(unknown[1], fields_at(kind, inner))
-        elif "got `bool`" in message:
-            hint = "; YAML reads a bare on, off, yes or no as a truth value: put quotes around it"
-        return PolicyError(f"{self.at(full)}: {dotted}: {message[:1].lower()}{message[1:]}{hint}")
+            path, message = (*path, unknown[1]), "unknown key"
+            hint = nearest(unknown[1], field_names(wrong))
+        else:
+            hint = f"; allowed: {text}" if (text := allowed(wrong.kind)) else ""
+            hint += advice(wrong)
+        dotted = ".".join(str(step) for step in path) or "the file"
+        return PolicyError(f"{self.at(path)}: {dotted}: {message[:1].lower()}{message[1:]}{hint}")
 
     def _parse(self, data: bytes) -> Any:
         loader = None
         try:
+            self._refuse_deep(data)
             loader = Loader(data)
             node = loader.get_single_node()
             return None if node is None else self._build(loader, node, ())
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+        except (yaml.YAMLError, ValueError) as error:
             mark = getattr(error, "problem_mark", None)
             line = mark.line + 1 if mark else 1
             problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
@@ -72,10 +82,24 @@ class Located:
             if loader is not None:
                 loader.dispose()
 
+    def _refuse_deep(self, data: bytes) -> None:
+        """LibYAML composes by recursion in C: ten thousands of brackets overflow its stack."""
+        if sum(data.count(opener) for opener in OPENERS) < OPENERS_LIMIT:
+            return
+        depth = 0
+        for event in yaml.parse(data, Loader):
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEPTH_LIMIT:
+                line = event.start_mark.line + 1 if event.start_mark else 1
+                raise PolicyError(f"{self.name}:{line}: nested more than {DEPTH_LIMIT} deep")
+
     def _build(self, loader: Any, node: Any, path: Path) -> Any:
         self.lines[path] = node.start_mark.line + 1
         if len(path) > DEPTH_LIMIT:
             raise PolicyError(f"{self.at(path)}: nested more than {DEPTH_LIMIT} deep")
+        if len(self.lines) > VALUES_LIMIT:
+            raise PolicyError(f"{self.at(path)}: more than {VALUES_LIMIT} values")
         if isinstance(node, yaml.MappingNode):
             return self._mapping(loader, node, path)
         if isinstance(node, yaml.SequenceNode):
@@ -90,24 +114,24 @@ class Located:
                 line = key_node.start_mark.line + 1
                 what = "a key must be a word" if key is None else f"the key {key} stands twice"
                 raise PolicyError(f"{self.name}:{line}: {what}")
-            values[key] = self._build(loader, value_node, (*path, key))
-            self.lines[(*path, key)] = key_node.start_mark.line + 1
+            place = (*path, key)
+            values[key] = self._build(loader, value_node, place)
+            self.lines[place] = key_node.start_mark.line + 1
         return values
 
 
-def steps(text: str) -> Iterator[str | int]:
-    """Msgspec's path `.expect.memory[0]` as keys and indexes. `[...]` (a dict value) is dropped."""
-    for name, index in re.findall(r"\.([A-Za-z_0-9]+)|\[(\d+)\]", text):
-        yield name or int(index)
+def advice(wrong: Misfit) -> str:
+    """What people trip over: YAML's truth values, and units written behind numbers."""
+    if isinstance(wrong.value, bool) and takes_words(wrong.kind):
+        return "; YAML reads a bare on, off, yes or no as a truth value: put quotes around it"
+    if isinstance(wrong.value, str) and wrong.value[:1].isdigit() and takes_numbers(wrong.kind):
+        return "; write the number alone, the unit is in the name of the key"
+    return ""
 
 
-def fields_at(kind: Any, inner: Path) -> list[str]:
-    """The field names of a record type, followed through `inner` as far as it is a record."""
-    for step in inner:
-        hints = getattr(kind, "__annotations__", {})
-        inside = get_args(kind)
-        kind = hints.get(step) or (inside[-1 if isinstance(step, str) else 0] if inside else None)
-    return list(getattr(kind, "__struct_fields__", ()))
+def field_names(wrong: Misfit) -> list[str]:
+    """The keys that a record takes."""
+    return list(getattr(container(wrong.kind, wrong.value), "__struct_fields__", ()))
 
 
 def nearest(word: str, words: list[str] | tuple[str, ...]) -> str:

@@ -12,15 +12,17 @@ from gpuaudit.topology.judged import (
     linked,
 )
 from gpuaudit.topology.links import Hop, Rate, loss, narrowest
-from gpuaudit.topology.nearest import near_enough, nearest
+from gpuaudit.topology.nearby import near_enough, nearest
 from gpuaudit.topology.paths import GUEST, Locality, hops_of, own_link
 from gpuaudit.topology.peers import PeerPorts, Peers, Platform, Reach, platform_of
+from gpuaudit.topology.targets import LinkTargets
 from gpuaudit.topology.whole import Topology
 
 __all__ = [
     "GUEST",
     "Hop",
     "Judged",
+    "LinkTargets",
     "Linked",
     "Locality",
     "PeerPorts",

@@ -34,8 +34,8 @@ def table(rows: list[list[str]]) -> list[str]:
 
 
 def device_rows(view: View) -> list[list[str]]:
-    """One line a device, with the narrowest link of its way to the root complex."""
-    head = ["", "address", "id", "NUMA", "own link", "to root GB/s", "narrowest link", "name"]
+    """One line a device, with the link that decides what its way to the root complex carries."""
+    head = ["", "address", "id", "NUMA", "own link", "to root GB/s", "decided by link", "name"]
     return [head, *(device_row(d) for d in view.devices)]
 
 

@@ -46,7 +46,10 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Capacity(msgspec.Struct, frozen=True, kw_only=True):
-    """What a way carries in each direction, and its narrowest link; None where not known."""
+    """What a way carries in each direction, and the link that decides it; None where not known.
+
+    `narrowest` is the link that carries least now, or the one whose rate cannot be told.
+    """
 
     now_gb_per_s: float | None
     could_gb_per_s: float | None
@@ -157,11 +160,13 @@ def pair_view(tree: Topology, one: PciDevice, other: PciDevice, labels: dict[str
 
 def capacity(tree: Topology, hops: tuple[Hop, ...]) -> Capacity:
     """What these links carry."""
-    tight = narrowest(hops)
+    untold = next((hop for hop in hops if isinstance(hop.now, Absent)), None)
+    known = narrowest(hops)
+    tight = untold or (known[0] if known else None)
     return Capacity(
         now_gb_per_s=rounded(tree.gb_per_s(hops)),
         could_gb_per_s=rounded(tree.gb_per_s(hops, at_best=True)),
-        narrowest=link_view(tight[0]) if tight else None,
+        narrowest=link_view(tight) if tight else None,
     )
 
 

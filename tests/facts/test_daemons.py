@@ -41,7 +41,7 @@ def test_a_daemon_and_its_unit(tmp_path: Path) -> None:
 
 
 def test_a_unit_without_limits_gets_the_default(tmp_path: Path) -> None:
-    tree = {
+    tree: Tree = {
         "/usr/lib/systemd/system/slurmd.service": "[Service]\n",
         "/etc/systemd/system.conf": "[Manager]\nDefaultLimitMEMLOCK=1G\n",
     }
@@ -149,7 +149,7 @@ def test_kubelet_is_advice_and_k3s_is_not(tmp_path: Path) -> None:
 
 
 def test_an_alias_counts_once(tmp_path: Path) -> None:
-    tree = {
+    tree: Tree = {
         "/usr/lib/systemd/system/ssh.service": "[Service]\n",
         "/etc/systemd/system/sshd.service": Link("/usr/lib/systemd/system/ssh.service"),
     }

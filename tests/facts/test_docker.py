@@ -86,7 +86,13 @@ def test_other_settings_change_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["{", "[]", '{"default-ulimits": {"memlock": {}}}', '{"default-ulimits": {"memlock": 5}}'],
+    [
+        "{",
+        "[]",
+        '{"default-ulimits": {"memlock": {}}}',
+        '{"default-ulimits": {"memlock": 5}}',
+        '{"default-ulimits": {"memlock": {"Soft": 1e999, "Hard": 1}}}',
+    ],
 )
 def test_a_garbled_file_is_unknown(tmp_path: Path, text: str) -> None:
     (first, _) = memlocks(read(tmp_path, {"/etc/docker/daemon.json": text}))

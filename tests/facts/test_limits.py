@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trees import Link, make_host
+from trees import Link, Tree, make_host
 
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.limits import (
@@ -62,7 +62,7 @@ def test_no_text_breaks_the_parser(text: str) -> None:
 
 @pytest.mark.parametrize(("capabilities", "may"), [("000001ffffffffff", True), ("0", False)])
 def test_the_audits_own_limits(tmp_path: Path, capabilities: str, may: bool) -> None:
-    tree = {
+    tree: Tree = {
         "/proc/self": Link("77"),
         "/proc/77/limits": TABLE,
         "/proc/77/status": f"Name:\tpython\nCapEff:\t{capabilities}\n",

@@ -89,8 +89,10 @@ def test_total_memory_of_an_image(tmp_path: Path) -> None:
             SharedMemory(type="tmpfs", size_kib=500, is_default=True),
         ),
         (
-            "25 22 0:23 / /dev/shm rw - tmpfs a rw,size=1k\n"
-            "26 25 0:24 / /dev/shm rw - tmpfs b rw,size=2k\n",
+            (
+                "25 22 0:23 / /dev/shm rw - tmpfs a rw,size=1k\n"
+                "26 25 0:24 / /dev/shm rw - tmpfs b rw,size=2k\n"
+            ),
             SharedMemory(type="tmpfs", size_kib=2, is_default=False),
         ),
         (

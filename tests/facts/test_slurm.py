@@ -2,7 +2,7 @@
 from pathlib import Path
 
 import pytest
-from trees import Link, make_host
+from trees import Link, Tree, make_host
 
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.slurm import slurm_limits
@@ -33,7 +33,7 @@ def test_whether_memlock_is_propagated(tmp_path: Path, text: str, propagates: bo
 
 
 def test_the_place_that_decides_is_named(tmp_path: Path) -> None:
-    tree = {
+    tree: Tree = {
         CONF: "\nInclude limits.conf\n",
         "/etc/slurm/limits.conf": "# x\nPropagateResourceLimitsExcept=MEMLOCK\n",
     }
@@ -52,7 +52,7 @@ def test_includes_in_a_circle_end(tmp_path: Path) -> None:
 
 
 def test_a_configless_node_has_its_file_below_run(tmp_path: Path) -> None:
-    tree = {
+    tree: Tree = {
         "/run/slurm/conf": Link("/var/spool/slurmd/conf-cache"),
         "/var/spool/slurmd/conf-cache/slurm.conf": "PropagateResourceLimits=NONE\n",
     }

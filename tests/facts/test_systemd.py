@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trees import Link, make_host
+from trees import Link, Tree, make_host
 
 from gpuaudit.facts import systemd
 from gpuaudit.facts.limits import Limit
@@ -89,7 +89,7 @@ def test_counts_take_no_suffix() -> None:
 
 
 def test_drop_ins_of_the_configuration(tmp_path: Path) -> None:
-    tree = {
+    tree: Tree = {
         "/etc/systemd/system.conf": "[Manager]\nA=etc\n",
         "/usr/lib/systemd/system.conf": "[Manager]\nA=not read\n",
         "/usr/lib/systemd/system.conf.d/50-a.conf": "[Manager]\nA=hidden by etc\n",
@@ -127,7 +127,7 @@ def test_configuration_that_was_not_recorded(tmp_path: Path) -> None:
 
 def test_drop_ins_of_a_unit_in_order(tmp_path: Path) -> None:
     body = "[Service]\nA="
-    tree = {
+    tree: Tree = {
         "/usr/lib/systemd/system/a-b-c.service": f"{body}unit\n",
         "/etc/systemd/system/a-b-c.service.d/20-x.conf": f"{body}20 of the unit\n",
         "/etc/systemd/system/a-b-.service.d/20-x.conf": f"{body}20 of a prefix\n",
@@ -148,7 +148,7 @@ def test_drop_ins_of_a_unit_in_order(tmp_path: Path) -> None:
 
 
 def test_etc_hides_the_vendors_unit(tmp_path: Path) -> None:
-    tree = {
+    tree: Tree = {
         "/etc/systemd/system/x.service": "[Service]\nA=etc\n",
         "/lib/systemd/system/x.service": "[Service]\nA=lib\n",
     }
@@ -161,7 +161,7 @@ def test_etc_hides_the_vendors_unit(tmp_path: Path) -> None:
 
 
 def test_drop_ins_of_an_alias_and_of_its_real_name(tmp_path: Path) -> None:
-    tree = {
+    tree: Tree = {
         "/etc/systemd/system/sshd.service": Link("/usr/lib/systemd/system/ssh.service"),
         "/usr/lib/systemd/system/ssh.service": "[Service]\nA=unit\n",
         "/etc/systemd/system/ssh.service.d/a.conf": "[Service]\nA=real\n",
@@ -174,7 +174,7 @@ def test_drop_ins_of_an_alias_and_of_its_real_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", Link("/dev/null")])
 def test_a_masked_unit(tmp_path: Path, content: str | Link) -> None:
-    tree = {
+    tree: Tree = {
         "/etc/systemd/system/x.service": content,
         "/lib/systemd/system/x.service": "[Service]\nA=lib\n",
     }
@@ -185,7 +185,7 @@ def test_a_masked_unit(tmp_path: Path, content: str | Link) -> None:
 
 
 def test_a_unit_that_is_a_script(tmp_path: Path) -> None:
-    tree = {
+    tree: Tree = {
         "/etc/init.d/slurmd": "#!/bin/sh\n",
         "/etc/systemd/system/slurmd.service.d/x.conf": "[Service]\nLimitMEMLOCK=infinity\n",
     }

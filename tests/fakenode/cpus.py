@@ -10,8 +10,8 @@ THREADS = 2
 CPUS = CORES * len(NODES) * THREADS
 CPU = "/sys/devices/system/cpu"
 NODE = "/sys/devices/system/node"
-IDLE_STATES = (("POLL", 0, 0), ("C1", 1, 1), ("C1E", 2, 4), ("C6", 290, 800))
-"""Name, exit latency and residency in microseconds, as intel_idle has them for this kind."""
+IDLE_STATES = (("POLL", 0), ("C1", 1), ("C1E", 2), ("C6", 290))
+"""Name and exit latency in microseconds, as intel_idle has them for this kind."""
 
 MODEL = "Intel(R) Xeon(R) Platinum 8568Y+"
 FLAGS = (
@@ -82,10 +82,7 @@ def one_cpu(cpu: int) -> Files:
     found: Files = {
         f"{here}/topology/physical_package_id": f"{node_of(cpu)}\n",
         f"{here}/topology/core_id": f"{core % CORES}\n",
-        f"{here}/topology/die_id": "0\n",
         f"{here}/topology/thread_siblings_list": f"{core},{sibling}\n",
-        f"{here}/topology/core_cpus_list": f"{core},{sibling}\n",
-        f"{here}/topology/package_cpus_list": f"{node_list(node_of(cpu))}\n",
         f"{here}/node{node_of(cpu)}": To(f"../../node/node{node_of(cpu)}"),
         f"{here}/cpufreq": To(f"../cpufreq/policy{cpu}"),
     }
@@ -96,19 +93,15 @@ def frequency(cpu: int) -> Files:
     """One cpufreq policy a CPU, as intel_pstate has it."""
     values = {
         "affected_cpus": cpu,
-        "related_cpus": cpu,
         "scaling_driver": "intel_pstate",
         "scaling_governor": "performance",
         "scaling_available_governors": "performance powersave",
-        "scaling_cur_freq": 3700000,
         "scaling_min_freq": 800000,
         "scaling_max_freq": 4000000,
         "cpuinfo_min_freq": 800000,
         "cpuinfo_max_freq": 4000000,
         "base_frequency": 2300000,
         "energy_performance_preference": "performance",
-        "energy_performance_available_preferences": "default performance balance_performance "
-        "balance_power power",
     }
     return {f"{CPU}/cpufreq/policy{cpu}/{name}": f"{text}\n" for name, text in values.items()}
 
@@ -116,14 +109,11 @@ def frequency(cpu: int) -> Files:
 def idle(cpu: int) -> Files:
     """Idle states of one CPU; the deepest is switched off."""
     found: Files = {}
-    for place, (name, latency, residency) in enumerate(IDLE_STATES):
+    for place, (name, latency) in enumerate(IDLE_STATES):
         values = {
             "name": name,
-            "desc": name,
             "latency": latency,
-            "residency": residency,
             "disable": int(name == "C6"),
-            "default_status": "enabled",
         }
         folder = f"{CPU}/cpu{cpu}/cpuidle/state{place}"
         found |= {f"{folder}/{key}": f"{value}\n" for key, value in values.items()}

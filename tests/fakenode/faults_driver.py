@@ -5,11 +5,22 @@ from fakenode import FakeNode
 from fakenode.breaking import attribute, forget_gpu, lose_gpu, no_nvml, remove, stop, text, write
 from fakenode.commands import fabric_manager
 from fakenode.driver import PROPRIETARY, version_text
-from fakenode.fault import Fault
+from fakenode.fault import ALIKE, NAMES, NVML, PER_GPU, Fault, unknown
 from fakenode.layout import gpu_addresses
 from fakenode.pci import path_of
 
 CALL = "nvmlDeviceGetEccMode"
+LINKS = frozenset({"pcie-link-speed", "pcie-link-width", "pcie-slot-limit"})
+DRIVER = frozenset(
+    {
+        "driver-gpudirect-rdma",
+        "driver-library-match",
+        "driver-open-modules",
+        "fabric-manager-version",
+    }
+)
+"""Compare something with the driver that is loaded."""
+
 FABRIC_MANAGER, PERSISTENCED = 1650, 1601
 
 
@@ -142,24 +153,24 @@ def half_answered(node: FakeNode, last: int) -> None:
 
 
 FAULTS: tuple[Fault, ...] = (
-    Fault(gpu_missing_from_nvml, {}),
-    Fault(gpu_missing_everywhere, {}),
-    Fault(gpu_lost, {}),
-    Fault(gpu_dead_on_the_bus, {}),
-    Fault(gpu_excluded, {}),
-    Fault(driver_not_loaded, {}),
-    Fault(library_mismatch, {}),
-    Fault(library_missing, {}),
-    Fault(no_permission, {}),
+    Fault(gpu_missing_from_nvml, {"gpu-count": "fail"}),
+    Fault(gpu_missing_everywhere, {"gpu-count": "fail"}),
+    Fault(gpu_lost, unknown(PER_GPU | ALIKE) | {"gpu-alive": "fail"}),
+    Fault(gpu_dead_on_the_bus, unknown(PER_GPU | ALIKE | LINKS) | {"gpu-alive": "fail"}),
+    Fault(gpu_excluded, {"gpu-count": "warn"}),
+    Fault(driver_not_loaded, unknown(NVML | DRIVER) | {"driver-loaded": "fail"}),
+    Fault(library_mismatch, unknown(NVML) | {"driver-library-match": "fail"}),
+    Fault(library_missing, unknown(NVML) | {"driver-library-match": "fail"}),
+    Fault(no_permission, unknown(NVML)),
     Fault(proprietary_modules, {}),
-    Fault(nouveau_loaded, {}),
-    Fault(fabric_manager_stopped, {}),
-    Fault(fabric_manager_not_after_boot, {}),
-    Fault(fabric_manager_of_other_version, {}),
-    Fault(persistence_daemon_stopped, {}),
+    Fault(nouveau_loaded, {"driver-nouveau-absent": "fail"}),
+    Fault(fabric_manager_stopped, {"fabric-manager-running": "fail"}),
+    Fault(fabric_manager_not_after_boot, {"fabric-manager-enabled": "fail"}),
+    Fault(fabric_manager_of_other_version, {"fabric-manager-version": "fail"}),
+    Fault(persistence_daemon_stopped, {"gpu-persistence": "warn"}),
     Fault(peermem_missing, {}),
-    Fault(peermem_missing_with_proprietary_modules, {}),
-    Fault(nvml_hung, {}),
-    Fault(nvml_hung_at_once, {}),
-    Fault(nvml_crashed, {}),
+    Fault(peermem_missing_with_proprietary_modules, {"driver-gpudirect-rdma": "fail"}),
+    Fault(nvml_hung, unknown(NVML - NAMES - {"gpu-count"})),
+    Fault(nvml_hung_at_once, unknown(NVML)),
+    Fault(nvml_crashed, unknown(NVML - NAMES - {"gpu-count"})),
 )

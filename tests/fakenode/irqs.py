@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Interrupts: msi_irqs of each function and /proc/irq, every vector on its device's node."""
 
-from fakenode.cpus import NODES, node_cpus
+from fakenode.cpus import node_cpus
 from fakenode.layout import Slot, host_bridges
 from fakenode.values import Files
 
@@ -34,17 +34,13 @@ def irq_files(path: str, slot: Slot, node: int, numbers: dict[str, range]) -> Fi
 
 
 def vector_files(number: int, cpu: int, node: int, name: str) -> Files:
-    """/proc/irq/N and /sys/kernel/irq/N."""
+    """/proc/irq/N."""
     folder = f"/proc/irq/{number}"
     return {
         f"{folder}/smp_affinity_list": f"{cpu}\n",
         f"{folder}/effective_affinity_list": f"{cpu}\n",
-        f"{folder}/smp_affinity": f"{mask_of(cpu)}\n",
-        f"{folder}/effective_affinity": f"{mask_of(cpu)}\n",
-        f"{folder}/affinity_hint": f"{mask_of(cpu)}\n",
         f"{folder}/node": f"{node}\n",
         f"{folder}/{name}": None,
-        f"/sys/kernel/irq/{number}/actions": f"{name}\n",
     }
 
 
@@ -57,9 +53,3 @@ def name_of(slot: Slot, place: int) -> str:
     if driver == "nvme":
         return f"nvme{slot.address[5:7]}q{place}"
     return driver
-
-
-def mask_of(cpu: int) -> str:
-    """One CPU as a mask of 32-bit words."""
-    bits = f"{1 << cpu:0{len(NODES) * 24}x}"
-    return ",".join(bits[i : i + 8] for i in range(0, len(bits), 8))
