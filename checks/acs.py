@@ -70,8 +70,9 @@ def redirect_off(
     VFIO, are not judged, nor is Grace, whose ports keep the kernel's default. With ConnectX-8 Data
     Direct on Grace each kind of port wants another value: unknown, to be compared with NVIDIA's
     `rdma_topo check`. On other Arm and unknown platforms a set bit only warns: change it with the
-    vendor's word only. `acs.gpu_gpu_reach` and `acs.gpu_nic_reach` say
-    how far apart a pair may be to count. On NVLink machines GPU-GPU pairs seldom use PCIe.
+    vendor's word only. `acs.gpu_gpu_reach` and `acs.gpu_nic_reach` say how far apart a pair may be
+    to count. On boards with NVSwitches GPUs of different root ports talk over NVLink: a port that
+    hurts only such pairs warns.
 
     ## What to do
     On bare metal, switch ACS off in the firmware setup, or boot with `pci=disable_acs_redir=PORT`
@@ -104,7 +105,7 @@ def redirect_off(
         elif peers.grace:
             yield unknown(port, DATA_DIRECT, value(found))
         else:
-            yield judged(port, found, hurt, tree, bad(platform, want))
+            yield judged(port, found, hurt, tree, bad(platform, want, hurt, tree))
 
 
 def counts(pair: Peers, want: AcsExpectations) -> bool:
@@ -113,9 +114,15 @@ def counts(pair: Peers, want: AcsExpectations) -> bool:
     return REACH[pair.reach] <= REACH[limit]
 
 
-def bad(platform: Platform, want: AcsExpectations) -> Verdict:
-    """What a set bit means: only on plain bare metal more than a warning."""
-    plain = platform == "bare-metal" and want.redirect == "fail"
+def beside_nvlink(hurt: list[Peers], tree: Topology) -> bool:
+    """True when all a port hurts are GPUs of different root ports on a board with NVSwitches."""
+    far = all(pair.other.role == "gpu" and pair.reach != "switch" for pair in hurt)
+    return far and bool(tree.devices.of("nvswitch"))
+
+
+def bad(platform: Platform, want: AcsExpectations, hurt: list[Peers], tree: Topology) -> Verdict:
+    """What a set bit means: a failure only on bare metal where NVLink is no way round."""
+    plain = platform == "bare-metal" and want.redirect == "fail" and not beside_nvlink(hurt, tree)
     return Verdict.FAIL if plain else Verdict.WARN
 
 

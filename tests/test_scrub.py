@@ -295,6 +295,24 @@ def test_a_host_called_vm_spoils_nothing() -> None:
     assert clean.commands[1].output.stdout == new + "\n"
 
 
+@pytest.mark.parametrize(
+    ("name", "everywhere"),
+    [("bigbertha", True), ("dgx-a", True), ("gpu1.site.example", True), ("node1", False)],
+)
+def test_a_host_name_is_replaced_everywhere_unless_the_kernel_uses_the_word(
+    name: str, everywhere: bool
+) -> None:
+    contents = machine(name)
+    contents.listings["/sys/devices/system/node"] = ("node0", "node1")
+    contents.entries["/etc/slurm.conf"] = f"NodeName={name} CPUs=8\n# {name} is old".encode()
+    clean = scrubbed(contents)
+    assert clean.listings["/sys/devices/system/node"] == ("node0", "node1")
+    assert (clean.text("/proc/sys/kernel/hostname") or "") != name
+    slurm = clean.text("/etc/slurm.conf") or ""
+    assert slurm.startswith(f"NodeName={clean.text('/proc/sys/kernel/hostname')} CPUs=8")
+    assert (name in slurm) is not everywhere
+
+
 def test_the_short_host_name_fits_the_full_one() -> None:
     clean = scrubbed(machine())
     short = (clean.text("/proc/sys/kernel/hostname") or "").partition(".")[0]

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-import io
+import importlib
 import json
 import os
+import re
 import tarfile
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,8 @@ import pytest
 from fakenode import healthy_node
 from trees import Link, make_host
 
-from gpuaudit import audit
+from gpuaudit import audit, cli
+from gpuaudit.cli.record_command import progress
 from gpuaudit.host import Host, SnapshotError, Unavailable
 from gpuaudit.host.archive import open_archive
 from gpuaudit.report import Report
@@ -270,17 +273,79 @@ def broken(host: Host) -> None:
     raise ValueError(f"no {'number' if host.source == 'live' else 'machine'}")
 
 
+def all_bytes(path: str) -> bytes:
+    with tarfile.open(path) as tar:
+        names = b"".join(f"{one.name} {one.linkname} ".encode() for one in tar)
+        files = (tar.extractfile(one) for one in tar if one.isfile())
+        return names + b"".join(file.read() for file in files if file is not None)
+
+
 def test_no_original_identifier_is_in_the_bytes_of_a_scrubbed_archive(tmp_path: Path) -> None:
     done = record(live(tmp_path), str(tmp_path / "out.tar.gz"), scrub=True)
-    with tarfile.open(done.path) as tar:
-        raw = b"".join(
-            member.name.encode()
-            + member.linkname.encode()
-            + (tar.extractfile(member) or io.BytesIO()).read()
-            if member.isfile()
-            else member.name.encode() + member.linkname.encode()
-            for member in tar
-        )
+    raw = all_bytes(done.path)
     assert b"gpu-node-17" not in raw
     assert b"6f9619ff-8b86-4d11-b42d-00cf4fc964ff" not in raw
     assert b"0000:15:01.0" in raw
+
+
+def call(*args: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(list(args))
+    return int(ended.value.code or 0)
+
+
+def test_the_command_says_what_it_wrote_and_what_to_do_before_sharing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = str(tmp_path / "node.tar.zst")
+    assert call("record", "-o", target) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith(f"{target}: ")
+    assert "It names this machine. To share it, record it with --scrub." in out
+    assert err == ""  # quiet in a pipe
+    assert call("run", "--snapshot", target) in {0, 1, 3}
+
+
+def test_the_default_name_of_a_scrubbed_recording_names_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call("record", "--scrub") == 0
+    (name,) = os.listdir(tmp_path)
+    assert re.fullmatch(r"gpuaudit-scrubbed-\d{8}T\d{6}Z\.tar\.gz", name)
+    assert "Identifiers were replaced" in capsys.readouterr().out
+    with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+        boot_id = file.read().strip()
+    assert boot_id not in all_bytes(name)
+
+
+def test_a_target_that_exists_as_a_folder_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("record", "-o", str(tmp_path)) == 2
+    assert capsys.readouterr().err == f"gpuaudit: {tmp_path}: exists already\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_user_records_what_a_user_may_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for needed in ("psutil", "pyudev", "gzip"):  # the interpreter may lie where only root reads
+        importlib.import_module(needed)
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chmod(folder, 0o777)
+        target = f"{folder}/node.tar.gz"
+        os.seteuid(65534)
+        try:
+            assert call("record", "-o", target) == 0
+        finally:
+            os.seteuid(0)
+        replay = Host.snapshot(target)
+        assert "needs root: " in capsys.readouterr().out
+        assert replay.is_root() is False
+        assert outcome(replay.read, "/proc/sys/net/core/bpf_jit_harden") == "denied"
+
+
+def test_progress_is_one_line_of_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    progress("reading files")
+    assert capsys.readouterr().err.endswith("reading files ...")

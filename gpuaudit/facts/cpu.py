@@ -31,12 +31,11 @@ class CpuSets(Fact, frozen=True, kw_only=True):
 
 @probe
 def cpu_sets(host: Host) -> CpuSets:
-    """Read the three lists; old recordings have only the folders of the CPUs."""
+    """Read the three lists. Old recordings tell only by folders which CPUs are online."""
     online = read_cpu_set(host, f"{FOLDER}/online") or Absent("failed", "no CPU is online")
-    present = read_cpu_set(host, f"{FOLDER}/present")
     return CpuSets(
         possible=read_cpu_set(host, f"{FOLDER}/possible"),
-        present=cpu_folders(host) or present if isinstance(present, Absent) else present,
+        present=read_cpu_set(host, f"{FOLDER}/present"),
         online=online_folders(host) or online if isinstance(online, Absent) else online,
     )
 
@@ -55,7 +54,7 @@ def read_cpu_set(host: Host, list_path: str, mask_path: str = "") -> frozenset[i
 
 
 def cpu_folders(host: Host) -> frozenset[int]:
-    """CPUs that have a folder: the present ones."""
+    """CPUs that have a folder: the present ones, unless a recording left some out."""
     found = (CPU.fullmatch(name) for name in host.names(FOLDER))
     return frozenset(int(match[1]) for match in found if match)
 

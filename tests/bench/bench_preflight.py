@@ -48,7 +48,8 @@ class Once(NamedTuple):
     code: int
 
 
-RECORDINGS = ("node.tar.gz", "node.tar.zst", "node")
+RECORDINGS = ("recorded.tar.gz", "node.tar.gz", "node.tar.zst", "node")
+"""What `gpuaudit record` keeps of the machine, then the whole machine in three forms."""
 
 
 def cases(folder: Path) -> tuple[Case, ...]:
@@ -67,14 +68,17 @@ def cases(folder: Path) -> tuple[Case, ...]:
 
 
 def write_recordings(folder: Path) -> None:
-    """The healthy node, as archives and as a folder."""
+    """The healthy node, recorded by the tool itself, as archives and as a folder."""
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from fakenode import healthy_node
 
+    from gpuaudit.snapshot import record
+
     node = healthy_node()
-    node.archive(folder / RECORDINGS[0])
+    record(node.host(), str(folder / RECORDINGS[0]))
     node.archive(folder / RECORDINGS[1])
-    node.write(folder / RECORDINGS[2])
+    node.archive(folder / RECORDINGS[2])
+    node.write(folder / RECORDINGS[3])
 
 
 def run_once(argv: tuple[str, ...]) -> Once:
@@ -132,7 +136,7 @@ def judged(costs: Sequence[Cost]) -> list[dict[str, Any]]:
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """The rows for people."""
-    head = f"{'command':<26}{'median':>10}{'ratio':>8}{'most':>6}{'peak':>10}{'exit':>6}  budget"
+    head = f"{'command':<28}{'median':>10}{'ratio':>8}{'most':>6}{'peak':>10}{'exit':>6}  budget"
     return "\n".join([head, *(shown(row) for row in rows)])
 
 
@@ -140,7 +144,7 @@ def shown(row: dict[str, Any]) -> str:
     """One row."""
     verdict = "kept" if row["good"] else "EXCEEDED"
     return (
-        f"{row['command']:<26}{row['median_ms']:>7.1f} ms{row['times']:>8.2f}"
+        f"{row['command']:<28}{row['median_ms']:>7.1f} ms{row['times']:>8.2f}"
         f"{row['most_times'] or '-':>6}{row['peak_mb']:>7.1f} MB{row['exit']:>6}  {verdict}"
     )
 

@@ -88,6 +88,15 @@ def test_a_root_port_hurts_pairs_across(tmp_path: Path) -> None:
     assert "0000:15:01.0" not in near
 
 
+def test_a_root_port_only_warns_where_nvlink_carries_that_traffic(tmp_path: Path) -> None:
+    nvswitch = function("pci0000:00/0000:00:05.0", 0x068000, device=0x22A3)
+    bad = switch("pci0000:15", 0x15, acs=0x1D)
+    files = {**replaced(TWO_SWITCHES, "0000:15:01.0", bad), **nvswitch}
+    assert findings(tmp_path / "a", files)["0000:15:01.0"].verdict is Verdict.WARN
+    below = {**replaced(TWO_SWITCHES, "0000:17:00.0", bad), **nvswitch}
+    assert findings(tmp_path / "b", below)["0000:17:00.0"].verdict is Verdict.FAIL
+
+
 @pytest.mark.parametrize(("size", "word"), [(64, "root"), (256, "extended")])
 def test_a_cut_config_space_is_unknown(tmp_path: Path, size: int, word: str) -> None:
     whole = switch("pci0000:15", 0x15)

@@ -10,7 +10,6 @@ from fakenode.registers import ACS_CONTROL, LNKSTA, patched, status_word
 from fakenode.registers import Link as Lanes
 
 GPU_IS_LOST = {"e": 15, "t": "GPU is lost"}
-SERVICES = ("nvidia-persistenced", "nvidia-fabricmanager", "irqbalance")
 
 
 def write(node: FakeNode, path: str, text: str) -> None:
@@ -126,6 +125,12 @@ def forget_gpu(node: FakeNode, gpu: int) -> None:
     node.nvml["system"]["nvmlDeviceGetCount_v2"] = {"v": len(node.nvml["devices"])}
     for device in node.nvml["devices"]:
         device.pop(f"nvmlDeviceGetP2PStatus({gpu},0)", None)
+
+
+def start(node: FakeNode, pid: int, name: str, limits: str) -> None:
+    """A service runs that the healthy node does not have."""
+    node.processes.append({"pid": pid, "name": name, "state": "sleeping", "parent": 1})
+    node.files |= {f"/proc/{pid}/comm": f"{name}\n", f"/proc/{pid}/limits": limits}
 
 
 def stop(node: FakeNode, pid: int) -> None:

@@ -2,14 +2,18 @@
 """Single faults of CPU, memory, limits and settings."""
 
 from fakenode import FakeNode
-from fakenode.breaking import limit, remove, stop, sysctl, text, write
+from fakenode.breaking import limit, remove, start, stop, sysctl, text, write
 from fakenode.commands import LIMIT_NAMES, SYSTEMD_LIMITS, command
 from fakenode.cpus import CPU, CPUS
 from fakenode.fault import Fault
+from fakenode.system import limits
 
 POLICY = f"{CPU}/cpufreq/policy17"
 THP = "/sys/kernel/mm/transparent_hugepage"
 SMALL = "8388608"
+DOCKER_LIMITS = """\
+{"default-ulimits": {"memlock": {"Name": "memlock", "Soft": 8388608, "Hard": 8388608}}}
+"""
 PIDS = {"slurmd": 1944, "containerd": 1811, "sshd": 1702}
 
 
@@ -117,6 +121,16 @@ def memlock_of_sshd(node: FakeNode) -> None:
     limit(node, PIDS["sshd"], "Max locked memory", SMALL)
 
 
+def memlock_of_docker(node: FakeNode) -> None:
+    """Containers get what the daemon's file says, whatever the daemon itself may lock."""
+    start(node, 2100, "dockerd", limits())
+    node.files["/etc/docker/daemon.json"] = DOCKER_LIMITS
+
+
+def memlock_of_kubelet(node: FakeNode) -> None:
+    start(node, 2200, "kubelet", limits(memlock=SMALL))
+
+
 def memlock_of_systemd(node: FakeNode) -> None:
     shown = SYSTEMD_LIMITS.replace("MEMLOCK=infinity", f"MEMLOCK={SMALL}")
     shown = shown.replace("MEMLOCKSoft=infinity", f"MEMLOCKSoft={SMALL}")
@@ -172,6 +186,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(memlock_of_slurmd, {"limits-memlock-slurmd": "fail"}),
     Fault(memlock_of_containerd, {"limits-memlock-containerd": "fail"}),
     Fault(memlock_of_sshd, {}),
+    Fault(memlock_of_docker, {"limits-memlock-docker": "fail"}),
+    Fault(memlock_of_kubelet, {"limits-memlock-kubelet": "warn"}),
     Fault(memlock_of_systemd, {"limits-memlock-systemd": "warn"}),
     Fault(memlock_of_logins, {"limits-memlock-login": "fail"}),
     Fault(few_open_files, {"limits-open-files": "fail"}),

@@ -162,7 +162,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(width_unreadable, {"pcie-link-speed": "unknown", "pcie-link-width": "unknown"}),
     Fault(acs_redirects_on_gpu_port, {"acs-redirect-off": "fail"}),
     Fault(acs_request_redirect_on_nic_port, {"acs-redirect-off": "fail"}),
-    Fault(acs_on_root_port_above_a_switch, {"acs-redirect-off": "fail"}),
+    Fault(acs_on_root_port_above_a_switch, {"acs-redirect-off": "warn"}),
     Fault(acs_validates_sources_only, {}),
     Fault(acs_on_management_port, {}),
     Fault(cut_config, {"acs-redirect-off": "unknown"}),
