@@ -6,7 +6,7 @@ Sources: Linux lib/bitmap.c, bitmap_parselist() and bitmap_parse().
 
 import re
 
-LIST = re.compile(r"\d+(-\d+(:\d+/\d+)?)?(,\d+(-\d+(:\d+/\d+)?)?)*")
+LIST = re.compile(r"\d{1,6}(-\d{1,6}(:\d{1,6}/\d{1,6})?)?(,\d{1,6}(-\d{1,6}(:\d{1,6}/\d{1,6})?)?)*")
 MASK = re.compile(r"(0x)?[0-9a-f]{1,8}(,[0-9a-f]{8})*|(0x)?[0-9a-f]{9,}", re.IGNORECASE)
 MAX_CPU = 1 << 16
 

@@ -14,7 +14,7 @@ IRQBALANCE_FILES = ("/etc/default/irqbalance", "/etc/sysconfig/irqbalance")
 
 
 class Processes(Fact, frozen=True, kw_only=True):
-    """The process table (psutil on a live node, recorded in a snapshot)."""
+    """The process table (/proc/PID/stat on a live node, recorded in a snapshot)."""
 
     processes: tuple[Process, ...]
 

@@ -13,7 +13,8 @@ import msgspec
 from gpuaudit.host import tree as trees
 from gpuaudit.host.answers import NvmlAnswers
 from gpuaudit.host.errors import NotApplicable, SnapshotError, Unavailable
-from gpuaudit.host.live import LiveMachine, Output, Process
+from gpuaudit.host.live import LiveMachine, Output
+from gpuaudit.host.processes import Process
 from gpuaudit.host.recording import Recording, open_recording
 
 __all__ = [
@@ -65,7 +66,7 @@ class Host:
     @classmethod
     def live(cls, root: str = "/", *, nvml_deadline_s: float = 10.0) -> "Host":
         """This machine. Another `root` redirects files only (for tests)."""
-        machine = LiveMachine(root, nvml_deadline_s=nvml_deadline_s)
+        machine = LiveMachine(nvml_deadline_s=nvml_deadline_s)
         return cls(trees.FolderTree(root), "live", machine=machine)
 
     @classmethod

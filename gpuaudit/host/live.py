@@ -4,7 +4,10 @@
 This is the only module that imports subprocess, psutil and pyudev, and imports them when asked.
 """
 
+import contextlib
 import os
+import signal
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,7 +15,11 @@ from gpuaudit.host import nvml
 from gpuaudit.host.answers import NvmlAnswers
 from gpuaudit.host.errors import Unavailable
 from gpuaudit.host.patient import PatientReader, driver_of
+from gpuaudit.host.processes import Process, process_table
 from gpuaudit.host.tree import Tree
+
+if TYPE_CHECKING:
+    import subprocess
 
 COMMAND_DEADLINE_S = 3.0
 DRIVER_DEADLINE_S = 3.0
@@ -27,20 +34,34 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     stderr: str = ""
 
 
-class Process(msgspec.Struct, frozen=True, kw_only=True):
-    """One process: `name` is comm (at most 15 bytes in the kernel), `state` psutil's word."""
+class Interface(msgspec.Struct, frozen=True, kw_only=True):
+    """A network interface: speed in Mbit/s (None when unknown), MTU in bytes."""
 
-    pid: int
-    name: str
-    state: str
-    parent: int | None = None
+    up: bool
+    speed_mbps: int | None
+    mtu: int
+    duplex: str
+
+
+ABANDONED: list[object] = []
+"""Children nobody waits for: subprocess would warn when they are forgotten."""
+
+
+def abandon(child: "subprocess.Popen[str]") -> None:
+    """Kill a child and its descendants, and never wait: state D takes no signal."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    for pipe in (child.stdout, child.stderr):
+        if pipe is not None:
+            pipe.close()
+    child.poll()
+    ABANDONED.append(child)
 
 
 class LiveMachine:
     """The live half of a Host."""
 
-    def __init__(self, root: str, *, nvml_deadline_s: float) -> None:
-        """`root` redirects files only; commands, processes, udev and NVML are the machine's."""
+    def __init__(self, *, nvml_deadline_s: float) -> None:
         self.is_root = os.geteuid() == 0
         self._nvml_deadline_s = nvml_deadline_s
         self._nvml: nvml.NvmlSession | None = None
@@ -59,40 +80,48 @@ class LiveMachine:
         import subprocess
 
         try:
-            done = subprocess.run(
+            child = subprocess.Popen(
                 argv,
-                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 text=True,
                 errors="replace",
-                stdin=subprocess.DEVNULL,
-                timeout=COMMAND_DEADLINE_S,
                 env=CLEAN_ENVIRONMENT,
-                check=False,
+                start_new_session=True,
             )
         except FileNotFoundError:
             raise Unavailable(f"the command {argv[0]} is not installed", "missing") from None
-        except subprocess.TimeoutExpired:
+        except OSError as error:
+            raise Unavailable(f"{argv[0]} did not start: {error.strerror}", "denied") from None
+        try:
+            stdout, stderr = child.communicate(timeout=COMMAND_DEADLINE_S)
+        except BaseException as error:  # its own deadline, or the audit's
+            abandon(child)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
             raise Unavailable(
                 f"{argv[0]} did not answer within {COMMAND_DEADLINE_S:g} s", "hung"
             ) from None
-        except OSError as error:
-            raise Unavailable(f"{argv[0]} did not start: {error.strerror}", "denied") from None
-        return Output(returncode=done.returncode, stdout=done.stdout, stderr=done.stderr)
+        return Output(returncode=child.returncode, stdout=stdout, stderr=stderr)
 
     def processes(self) -> tuple[Process, ...]:
-        """The process table, by psutil."""
+        """The process table. Raises Unavailable."""
+        return process_table()
+
+    def interfaces(self) -> dict[str, Interface]:
+        """The network interfaces with what their drivers negotiated, by psutil."""
         import psutil
 
-        table = psutil.process_iter(["pid", "name", "status", "ppid"])
-        return tuple(
-            Process(
-                pid=entry.info["pid"],
-                name=entry.info["name"] or "",
-                state=entry.info["status"] or "",
-                parent=entry.info["ppid"],
+        return {
+            name: Interface(
+                up=found.isup,
+                speed_mbps=found.speed or None,
+                mtu=found.mtu,
+                duplex=getattr(found.duplex, "name", "NIC_DUPLEX_UNKNOWN"),
             )
-            for entry in table
-        )
+            for name, found in psutil.net_if_stats().items()
+        }
 
     def udev(self, subsystem: str) -> tuple[dict[str, str], ...]:
         """Properties of every device of a subsystem. Raises Unavailable without libudev."""

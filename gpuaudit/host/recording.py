@@ -14,8 +14,9 @@ import msgspec
 from gpuaudit.host import archive
 from gpuaudit.host.answers import NvmlAnswers, decode_answers
 from gpuaudit.host.errors import Kind, SnapshotError, Unavailable
-from gpuaudit.host.live import Output, Process
+from gpuaudit.host.live import Output
 from gpuaudit.host.paths import MAX_LINKS
+from gpuaudit.host.processes import Process
 from gpuaudit.host.tree import FolderTree, Tree
 
 SCHEMA = "gpuaudit.snapshot/1"
