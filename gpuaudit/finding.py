@@ -155,7 +155,9 @@ def expect_at_least(  # noqa: PLR0913 - one argument a field of the finding
         verdict=Verdict.PASS if good else otherwise,
         observed=f"{round(observed, 2)} {unit}".strip(),
         expected=f"at least {minimum} {unit}".strip(),
-        message="" if good else message or f"{of} is {round(observed, 2)} {unit}, below {minimum} {unit}",
+        message=""
+        if good
+        else message or f"{of} is {round(observed, 2)} {unit}, below {minimum} {unit}",
         cost=None if good else cost,
         evidence=evidence,
     )

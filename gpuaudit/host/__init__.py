@@ -13,12 +13,13 @@ import msgspec
 from gpuaudit.host import tree as trees
 from gpuaudit.host.answers import NvmlAnswers
 from gpuaudit.host.errors import NotApplicable, SnapshotError, Unavailable
-from gpuaudit.host.live import LiveMachine, Output
+from gpuaudit.host.live import Interface, LiveMachine, Output
 from gpuaudit.host.processes import Process
 from gpuaudit.host.recording import Recording, open_recording
 
 __all__ = [
     "Host",
+    "Interface",
     "NotApplicable",
     "Output",
     "Process",
@@ -152,6 +153,11 @@ class Host:
         return self._answer(
             f"udev {subsystem}", lambda m: m.udev(subsystem), lambda r: r.udev(subsystem)
         )
+
+    def interfaces(self) -> dict[str, Interface]:
+        """The network interfaces with what their drivers negotiated. Raises Unavailable."""
+        self._refuse_image()
+        return self._answer("interfaces", lambda m: m.interfaces(), lambda r: r.interfaces())
 
     def nvml_start(self) -> None:
         """Start asking NVML in the background (live only). Read the PCI links before this."""

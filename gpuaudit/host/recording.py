@@ -14,7 +14,7 @@ import msgspec
 from gpuaudit.host import archive
 from gpuaudit.host.answers import NvmlAnswers, decode_answers
 from gpuaudit.host.errors import Kind, SnapshotError, Unavailable
-from gpuaudit.host.live import Output
+from gpuaudit.host.live import Interface, Output
 from gpuaudit.host.paths import MAX_LINKS
 from gpuaudit.host.processes import Process
 from gpuaudit.host.tree import FolderTree, Tree
@@ -138,6 +138,11 @@ class Recording:
         """Replay the process table. Raises Unavailable."""
         self.refuse_gap("processes")
         return self._required("processes.json", tuple[Process, ...], "the process table")
+
+    def interfaces(self) -> dict[str, Interface]:
+        """Replay the network interfaces. Raises Unavailable."""
+        self.refuse_gap("interfaces")
+        return self._required("interfaces.json", dict[str, Interface], "the interface table")
 
     def udev(self, subsystem: str) -> tuple[dict[str, str], ...]:
         """Replay udev's answers. Raises Unavailable."""

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gpuaudit.host import Host, Output, Process, Unavailable
+from gpuaudit.host import Host, Interface, Output, Process, Unavailable
 from gpuaudit.host.answers import NvmlAnswers
 from gpuaudit.host.memory import Entry, Nodes
 from gpuaudit.host.recording import Gap, RecordedCommand, place
@@ -33,6 +33,7 @@ class Contents(msgspec.Struct, kw_only=True):
     listings: dict[str, tuple[str, ...]] = {}
     commands: tuple[RecordedCommand, ...] = ()
     processes: tuple[Process, ...] | None = None
+    interfaces: dict[str, Interface] | None = None
     udev: dict[str, tuple[dict[str, str], ...]] = {}
     nvml: NvmlAnswers | None = None
 
@@ -48,6 +49,7 @@ class Contents(msgspec.Struct, kw_only=True):
         sides = {
             "commands": self.commands,
             "processes": self.processes,
+            "interfaces": self.interfaces,
             "udev": self.udev,
             "nvml": self.nvml,
         }
@@ -180,6 +182,7 @@ def contents_of(host: Host, subsystems: Iterable[str]) -> Contents:
     contents.commands = tuple(commands(host))
     table = answer(host, "processes", host.processes, contents)
     contents.processes = table and tuple(msgspec.convert(plain(one), Process) for one in table)
+    contents.interfaces = answer(host, "interfaces", host.interfaces, contents)
     contents.nvml = answer(host, "nvml", host.nvml, contents)
     for name in subsystems:
         devices = answer(host, f"udev {name}", partial(host.udev, name), contents)

@@ -39,6 +39,7 @@ def ask_everything(host: Host, say: Callable[[str], None]) -> dict[str, str]:
     say("asking the driver")
     host.nvml_start()
     look(host.processes)
+    look(host.interfaces)
     for subsystem in SUBSYSTEMS:
         look(host.udev, subsystem)
     for kind in late:

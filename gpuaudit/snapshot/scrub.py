@@ -49,6 +49,8 @@ def scrubbed(contents: Contents) -> Contents:
         },
         commands=tuple(command_of(scrubber, one) for one in contents.commands),
         processes=contents.processes and tuple(everywhere(one, text) for one in contents.processes),
+        interfaces=contents.interfaces
+        and {text(name): one for name, one in contents.interfaces.items()},
         udev={
             name: tuple(device_of(scrubber, one) for one in devices)
             for name, devices in contents.udev.items()
