@@ -29,12 +29,16 @@ def several(gpus: Gpus) -> tuple[Gpu, ...]:
 
 
 def same_model(gpus: Gpus) -> Iterator[tuple[Gpu, list[Gpu]]]:
-    """Each GPU with all GPUs of its model and MIG mode; those alone in theirs are left out."""
+    """Each GPU with all GPUs of its model and MIG mode; those alone in theirs are left out.
+
+    A GPU whose model could not be read stays in, to be told as unknown.
+    """
     found = several(gpus)
     groups = {gpu.index: [o for o in found if likeness(o) == likeness(gpu)] for gpu in found}
     if all(len(group) < 2 for group in groups.values()):
         raise NotApplicable("no two GPUs are of one model")
-    yield from ((gpu, groups[gpu.index]) for gpu in found if len(groups[gpu.index]) > 1)
+    told = (gpu for gpu in found if len(groups[gpu.index]) > 1 or isinstance(gpu.name, Absent))
+    yield from ((gpu, groups[gpu.index]) for gpu in told)
 
 
 def likeness(gpu: Gpu) -> tuple[object, bool]:

@@ -18,8 +18,10 @@ from gpuaudit.check import (
     passes,
     unknown,
 )
+from gpuaudit.facts.gpulink import GpuLinksNow, LinkNow
 from gpuaudit.facts.node import Machine
 from gpuaudit.facts.pci import PciDevice, PciDevices
+from gpuaudit.facts.pcilink import GENERATION_OF_GT_PER_S
 from gpuaudit.topology import GUEST, Hop, Judged, LinkTargets, judge, judge_way, linked, loss
 
 PciId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{4}:[0-9a-f]{4}$")]
@@ -101,7 +103,11 @@ def width_finding(device: PciDevice, link: Hop, wired: int | None) -> Finding:
 
 @check("pcie-link-speed", severity=Severity.HIGH)
 def link_speed(
-    devices: PciDevices, machine: Machine, targets: LinkTargets, want: PcieExpectations
+    devices: PciDevices,
+    machine: Machine,
+    targets: LinkTargets,
+    now: GpuLinksNow,
+    want: PcieExpectations,
 ) -> Iterator[Finding]:
     """Every GPU, NIC and NVMe link runs at the speed both its ends can.
 
@@ -110,11 +116,14 @@ def link_speed(
 
     ## Evidence
     current_link_speed and max_link_speed of the port above and of function 0 of the device, read
-    before NVML opens a GPU. Where they differ also Link Control 2 in config of the port above.
+    before NVML opens a GPU. Where they differ also Link Control 2 in config of the port above, and
+    NVML's link generation, performance state and persistence mode.
 
     ## How it is judged
     The speed now must be the smaller of both ends' maxima. A NIC or NVMe drive below it fails. A
-    GPU below it is unknown: it may be at rest. Load it and run again.
+    GPU below it fails when NVML too sees the low generation while the GPU is in P0 with persistence
+    on, passes when NVML sees the full generation, and is unknown otherwise: it may be at rest.
+    Load it and run again.
 
     ## Exceptions
     GPU models named in `pcie.keeps_speed_at_rest` fail like a NIC. A device in a D3 power state
@@ -129,20 +138,26 @@ def link_speed(
     - https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
     """
     fast = want.keeps_speed_at_rest
-    yield from each(devices, machine, lambda d, link: speed_finding(d, link, targets, fast))
+
+    def finding(device: PciDevice, link: Hop) -> Finding:
+        if device.id in fast:
+            return speed_finding(device, link, targets, LinkNow(generation=None, awake=True))
+        return speed_finding(device, link, targets, now.by_address.get(device.address))
+
+    yield from each(devices, machine, finding)
 
 
 def speed_finding(
-    device: PciDevice, link: Hop, targets: LinkTargets, fast: tuple[str, ...]
+    device: PciDevice, link: Hop, targets: LinkTargets, later: LinkNow | None
 ) -> Finding:
-    """Words for the speed of one link."""
+    """Words for the speed of one link. `later` is what NVML saw of a GPU a moment after."""
     found = judge(link.speed)
     now, best = f"{found.now:g} GT/s", f"{found.want:g} GT/s"
     if (told := settled(device, found, now, best)) is not None:
         return told
-    asleep = (device.power_state or "D0") != "D0"
-    if asleep or (device.role == "gpu" and device.id not in fast):
-        reason = f"it is in power state {device.power_state}; wake it first" if asleep else IDLE
+    if device.role == "gpu" and later is not None and rose(later, found.want):
+        return passes(device.address, f"{now} at rest, {best} when awake", expected=best)
+    if (reason := at_rest(device, later)) is not None:
         return unknown(device.address, reason, now, expected=best)
     told_to = targets.by_port.get(link.upper, found.want)
     limit = f"; the port above is told not to exceed {told_to:g} GT/s (Link Control 2)"
@@ -154,6 +169,21 @@ def speed_finding(
         expected=best,
         cost=link.loss(speed_gt_per_s=found.now),
     )
+
+
+def rose(later: LinkNow, want_gt_per_s: float) -> bool:
+    """True when NVML saw the full generation."""
+    wanted = GENERATION_OF_GT_PER_S.get(want_gt_per_s)
+    return later.generation is not None and wanted is not None and later.generation >= wanted
+
+
+def at_rest(device: PciDevice, later: LinkNow | None) -> str | None:
+    """Why a low speed may only be rest; None when it is a fault."""
+    if (device.power_state or "D0") != "D0":
+        return f"it is in power state {device.power_state}; wake it first"
+    if device.role == "gpu" and (later is None or not later.awake):
+        return IDLE
+    return None
 
 
 @check("pcie-path-narrowest", severity=Severity.HIGH)

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from gpuaudit.check import Check, Expectations, Finding, Verdict, worst
 from gpuaudit.deadline import OutOfTimeError, time_limit
 from gpuaudit.facts.base import PROBES
-from gpuaudit.facts.nvml import Nvml
 from gpuaudit.facts.pci import PciDevices
 from gpuaudit.host import Host, NotApplicable, SnapshotError, Unavailable
 from gpuaudit.policy import Policy, PolicyError, PolicySet
@@ -62,10 +61,10 @@ class Facts:
 
 def needs_nvml(kind: type, seen: frozenset[type] = frozenset()) -> bool:
     """True when a fact type rests on NVML answers, directly or through other facts."""
-    if kind is Nvml:
-        return True
     if kind not in PROBES or kind in seen:
         return False
+    if getattr(kind, "asks_nvml", False):
+        return True
     hints = PROBES[kind].__annotations__.items()
     return any(needs_nvml(hint, seen | {kind}) for name, hint in hints if name != "return")
 

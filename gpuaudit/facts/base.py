@@ -7,13 +7,16 @@ NotApplicable(reason) when the machine has no such thing.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
     """A typed reading. The docstring of each fact names its origin (path or call)."""
+
+    asks_nvml: ClassVar[bool] = False
+    """True for a fact whose own probe asks NVML: the engine gets it last."""
 
 
 class Absent(msgspec.Struct, frozen=True):

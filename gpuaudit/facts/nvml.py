@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """NVML's answers as a fact."""
 
+from typing import ClassVar
+
 from gpuaudit.facts.base import Fact, probe
 from gpuaudit.host import Host
 from gpuaudit.host.answers import NvmlAnswers
@@ -9,6 +11,7 @@ from gpuaudit.host.answers import NvmlAnswers
 class Nvml(Fact, frozen=True, kw_only=True):
     """What nvidia-ml-py answered, call by call."""
 
+    asks_nvml: ClassVar[bool] = True
     answers: NvmlAnswers
 
 

@@ -33,7 +33,7 @@ V = TypeVar("V")
 T = TypeVar("T")
 READ_LIMIT_BYTES = 4 << 20
 IMAGE_HAS_NO_KERNEL = "an image has no running kernel"
-KERNEL_FOLDERS = ("/proc", "/sys", "/run", "/dev")
+KERNEL_FOLDERS = frozenset({"proc", "sys", "run", "dev"})
 
 
 class Evidence(msgspec.Struct):
@@ -56,7 +56,6 @@ class Host:
         machine: LiveMachine | None = None,
         recording: Recording | None = None,
     ) -> None:
-        """Only the three constructors below call this."""
         self.tree = tree
         self.source = source
         self.evidence = Evidence()
@@ -86,7 +85,7 @@ class Host:
 
     def resolve(self, path: str) -> str:
         """The canonical path inside the root. Raises Unavailable."""
-        self._refuse_kernel_path(path)
+        self._refuse_image(path)
         return self._once(self.evidence.paths, path, lambda: trees.resolve(self.tree, path), path)
 
     def read_bytes(self, path: str) -> bytes:
@@ -243,10 +242,7 @@ class Host:
             raise Unavailable("nothing was recorded", "not-recorded")
         return self._recording
 
-    def _refuse_image(self) -> None:
-        if self.source == "image":
-            raise NotApplicable(IMAGE_HAS_NO_KERNEL)
-
-    def _refuse_kernel_path(self, path: str) -> None:
-        if self.source == "image" and path.startswith(KERNEL_FOLDERS):
+    def _refuse_image(self, path: str = "/proc") -> None:
+        top = path.lstrip("/").partition("/")[0]
+        if self.source == "image" and top in KERNEL_FOLDERS:
             raise NotApplicable(IMAGE_HAS_NO_KERNEL)

@@ -249,3 +249,46 @@ def test_a_slot_that_does_not_tell(tmp_path: Path) -> None:
     assert found[GPU_AT].verdict is Verdict.UNKNOWN
     width = findings("pcie-link-width", tmp_path / "b", files)
     assert width[GPU_AT].verdict is Verdict.PASS
+
+
+def nvml_says(generation: int, state: int, persistence: int) -> dict[str, Any]:
+    return {
+        "schema": "gpuaudit.nvml/1",
+        "binding": "test",
+        "init": {"v": True},
+        "system": {},
+        "devices": [
+            {
+                "nvmlDeviceGetPciInfo": {"v": {"busId": "00000000:18:00.0", "pciDeviceId": 0}},
+                "nvmlDeviceGetCurrPcieLinkGeneration": {"v": generation},
+                "nvmlDeviceGetPerformanceState": {"v": state},
+                "nvmlDeviceGetPersistenceMode": {"v": persistence},
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("generation", "state", "persistence", "verdict"),
+    [
+        (1, 0, 1, Verdict.FAIL),
+        (1, 0, 0, Verdict.UNKNOWN),
+        (1, 8, 1, Verdict.UNKNOWN),
+        (5, 8, 1, Verdict.PASS),
+        (5, 0, 1, Verdict.PASS),
+    ],
+)
+def test_nvml_tells_a_gpu_at_rest_from_a_slow_one(
+    tmp_path: Path, generation: int, state: int, persistence: int, verdict: Verdict
+) -> None:
+    slow = both(TREE, OVER_GPU, GPU_AT, speed="2.5 GT/s PCIe")
+    host = make_host(
+        tmp_path, {**BARE_METAL, **slow}, nvml=nvml_says(generation, state, persistence)
+    )
+    facts, check = Facts(host), CHECKS["pcie-link-speed"]
+    given = [
+        expectations(kind) if issubclass(kind, Expectations) else facts.get(kind)
+        for kind in check.needs
+    ]
+    found = {f.subject: f.verdict for f in judged(check.function(*given)).findings}
+    assert found == {GPU_AT: verdict, NIC_AT: Verdict.PASS}
