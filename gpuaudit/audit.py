@@ -2,8 +2,8 @@
 """One audit from start to end: packs, policy, profile, host -> report."""
 
 import datetime as dt
+import os
 import time
-import uuid
 from collections import Counter
 from collections.abc import Iterable
 
@@ -52,7 +52,7 @@ def run(host: Host, request: Request) -> Audited:
     report = Report(
         node=node_of(facts, done.policy),
         run=Run(
-            id=str(uuid.uuid4()),
+            id=run_id(),
             started_at=started_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             duration_ms=round((time.perf_counter() - clock) * 1000, 1),
             profile=request.profile,
@@ -64,6 +64,14 @@ def run(host: Host, request: Request) -> Audited:
         results=results,
     )
     return Audited(report=report, traces=done.traces)
+
+
+def run_id() -> str:
+    """A random UUID (version 4, RFC 9562); the module uuid takes 2 ms to import."""
+    bits = int.from_bytes(os.urandom(16), "big")
+    text = f"{bits & ~(0xF << 76) | 4 << 76:032x}"
+    variant = "89ab"[int(text[16], 16) & 3]
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{variant}{text[17:20]}-{text[20:]}"
 
 
 def judge_all(facts: Facts, checks: dict[str, Check], request: Request) -> Audit:

@@ -6,7 +6,6 @@ owned by root and writable by nobody else: the audit runs as root.
 """
 
 import importlib
-import importlib.util
 import os
 import pkgutil
 import stat
@@ -127,6 +126,8 @@ def load_file(path: str) -> None:
     name = "gpuaudit_drop_in_" + os.path.basename(path).removesuffix(".py").replace("-", "_")
     if name in sys.modules:
         return
+    import importlib.util
+
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise PackError(f"{path}: not a Python file")

@@ -7,7 +7,6 @@ A waived finding stays visible. An expired waiver waives nothing and is a findin
 import datetime as dt
 import fnmatch
 from collections.abc import Iterable
-from pathlib import Path
 
 import msgspec
 
@@ -46,7 +45,8 @@ class PlacedWaiver(msgspec.Struct, frozen=True):
 def load_waivers(path: str, known: Iterable[str]) -> tuple[PlacedWaiver, ...]:
     """Read a waiver file. Raises PolicyError with file and line, also for unknown checks."""
     try:
-        located = Located(path, Path(path).read_bytes())
+        with open(path, "rb") as file:
+            located = Located(path, file.read())
     except OSError as error:
         raise PolicyError(f"{path}: {error.strerror}") from None
     found = located.convert(located.value, WaiverFile)

@@ -4,7 +4,7 @@
 import importlib.resources
 
 from gpuaudit.check import Verdict
-from gpuaudit.report import Report
+from gpuaudit.report import Report, Result
 
 SEVERITIES = ("critical", "high", "medium", "low")
 GROUPS = (
@@ -29,7 +29,7 @@ def render(report: Report, *, verbose: bool = False, terminal: bool = False) -> 
     return page.render(report=report, groups=[g for g in groups if g[2]], gpus=gpus(report)) + "\n"
 
 
-def ordered(report: Report, verdict: Verdict) -> list[object]:
+def ordered(report: Report, verdict: Verdict) -> list[Result]:
     """The results with this verdict, most severe first."""
     mine = [r for r in report.results if r.verdict is verdict]
     return sorted(mine, key=lambda r: SEVERITIES.index(r.severity.value))

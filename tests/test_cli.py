@@ -138,21 +138,33 @@ WRONG = {
     "a misspelt command": (("rum",), "no command is named rum; did you mean run"),
     "a misspelt check": (("run", "--select", "pcie-link-widht"), "did you mean pcie-link-width"),
     "a glob for nothing": (("run", "--ignore", "zzz-*"), "no check is named zzz-*"),
-    "a misspelt profile": (("run", "--profile", "nigtly"), "no profile is named nigtly; did you mean nightly"),
+    "a misspelt profile": (
+        ("run", "--profile", "nigtly"),
+        "no profile is named nigtly; did you mean nightly",
+    ),
     "no such snapshot": (("run", "--snapshot", "/nowhere/n.tar.gz"), "/nowhere/n.tar.gz"),
-    "not a snapshot": (("run", "--snapshot", "/etc/passwd"), "/etc/passwd: not a folder or a tar archive"),
+    "not a snapshot": (
+        ("run", "--snapshot", "/etc/passwd"),
+        "/etc/passwd: not a folder or a tar archive",
+    ),
     "no such image": (("run", "--root", "/nowhere"), "/nowhere: does not exist"),
     "an image that is a file": (("run", "--root", "/etc/passwd"), "/etc/passwd: not a folder"),
     "both sources": (("run", "--root", "/", "--snapshot", "x"), "exclude each other"),
     "an unknown suffix": (("run", "-o", "x.docx"), "x.docx: the suffix names no format"),
-    "a missing folder": (("run", "--root", "/", "--select", "memory-thp-enabled", "-o", "/nowhere/x.json"), "/nowhere/x.json: the folder /nowhere does not exist"),
+    "a missing folder": (
+        ("run", "--root", "/", "--select", "memory-thp-enabled", "-o", "/nowhere/x.json"),
+        "/nowhere/x.json: the folder /nowhere does not exist",
+    ),
     "a missing policy": (("run", "--policy", "/nowhere/p.yaml"), "/nowhere/p.yaml: No such file"),
-    "a missing waiver file": (("run", "--waivers", "/nowhere/w.yaml"), "/nowhere/w.yaml: No such file"),
+    "a missing waiver file": (
+        ("run", "--waivers", "/nowhere/w.yaml"),
+        "/nowhere/w.yaml: No such file",
+    ),
     "a folder as policy": (("run", "--policy", "/etc"), "/etc: Is a directory"),
     "a zero timeout": (("run", "--timeout", "0"), "0.0 is not in the range"),
     "an unknown option": (("run", "--jsn"), "No such option"),
     "explain of nothing": (("explain", "acs"), "no check is named acs"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -88,7 +88,7 @@ def test_a_drop_in_file_adds_its_check(tmp_path: Path) -> None:
 
 def test_a_drop_in_with_a_syntax_error_is_named(tmp_path: Path) -> None:
     path = drop_in(tmp_path / "d", "mine.py", "def (:\n")
-    with pytest.raises(packs.PackError, match="mine.py: SyntaxError"):
+    with pytest.raises(packs.PackError, match=r"mine.py: SyntaxError"):
         packs.load_checks(drop_in_folder=str(path.parent))
 
 

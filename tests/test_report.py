@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]  # its stubs are another package to keep
 import pytest
 
 from gpuaudit.check import Severity, Verdict, fails

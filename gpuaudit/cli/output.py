@@ -3,7 +3,6 @@
 
 import importlib
 import os
-import tempfile
 from collections.abc import Mapping
 
 import click
@@ -49,6 +48,8 @@ def write_atomically(path: str, data: bytes) -> None:
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         refuse(f"{path}: the folder {folder} does not exist")
+    import tempfile
+
     descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=".gpuaudit-")
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The limits that containers of Docker get."""
 
-import json
 import re
+
+import msgspec
 
 from gpuaudit.facts import systemd
 from gpuaudit.facts.base import Absent, Fact, probe
@@ -75,7 +76,7 @@ def default_ulimits(host: Host) -> dict[str, Limit | Absent | None]:
 def from_json(text: str, name: str) -> Limit | Absent | None:
     """default-ulimits.<name> of daemon.json, None when it is not set."""
     try:
-        content = json.loads(text) if text else {}
+        content = msgspec.json.decode(text) if text else {}
         entry = content.get("default-ulimits", {}).get(name)
         return None if entry is None else limit(entry["Soft"], entry["Hard"])
     except (

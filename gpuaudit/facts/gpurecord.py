@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """One GPU as NVML describes it: which call fills which field, and what its absence means."""
 
-from typing import Any, NamedTuple
+import re
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from gpuaudit.facts.base import Absent, Fact
 from gpuaudit.host.answers import Answer
@@ -18,66 +20,74 @@ INVALID_ARGUMENT = 2
 """What an older driver answers to a field ID it does not know (nvml.h, NVML_ERROR_...)."""
 
 
+Text = Annotated[str, Meta(min_length=1)]
+Flag = Literal[0, 1]
+Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+Celsius = Annotated[int, Meta(ge=-100, le=300)]
+"""NVML's numbers are unsigned but for some temperatures: what does not fit was not NVML's."""
+
+
 class Setting(msgspec.Struct, frozen=True, array_like=True):
     """A mode that runs now and the one that runs after a reset: 0 off, 1 on."""
 
-    current: int
-    pending: int
+    current: Flag
+    pending: Flag
 
 
 class RemappedRows(msgspec.Struct, frozen=True, array_like=True):
     """nvmlDeviceGetRemappedRows: rows by cause, and whether one waits or one failed."""
 
-    correctable: int
-    uncorrectable: int
-    pending: int
-    failed: int
+    correctable: Count
+    uncorrectable: Count
+    pending: Count
+    failed: Count
 
 
 class Banks(msgspec.Struct, frozen=True):
     """nvmlDeviceGetRowRemapperHistogram: memory banks by how many spare rows they have left."""
 
-    max: int
-    high: int
-    partial: int
-    low: int
-    none: int
+    max: Count
+    high: Count
+    partial: Count
+    low: Count
+    none: Count
 
 
 class Sram(msgspec.Struct, frozen=True):
     """nvmlEccSramErrorStatus_t."""
 
-    threshold_exceeded: int = msgspec.field(name="bThresholdExceeded")
-    parity: int = msgspec.field(name="aggregateUncParity", default=0)
-    secded: int = msgspec.field(name="aggregateUncSecDed", default=0)
+    threshold_exceeded: Count = msgspec.field(name="bThresholdExceeded")
+    parity: Count = msgspec.field(name="aggregateUncParity", default=0)
+    secded: Count = msgspec.field(name="aggregateUncSecDed", default=0)
 
 
 class Fabric(msgspec.Struct, frozen=True):
     """nvmlGpuFabricInfoV_t; health is missing in the first form of the call (before 550)."""
 
-    state: int
-    status: int
-    health_mask: int | None = msgspec.field(name="healthMask", default=None)
-    health_summary: int | None = msgspec.field(name="healthSummary", default=None)
+    state: Count
+    status: Count
+    health_mask: Count | None = msgspec.field(name="healthMask", default=None)
+    health_summary: Count | None = msgspec.field(name="healthSummary", default=None)
 
 
 class Pci(msgspec.Struct, frozen=True):
     """nvmlPciInfo_t."""
 
     bus_id: str = msgspec.field(name="busId")
-    device_id: int = msgspec.field(name="pciDeviceId")
+    device_id: Count = msgspec.field(name="pciDeviceId")
 
 
 class Bar1(msgspec.Struct, frozen=True):
     """nvmlBAR1Memory_t, bytes."""
 
-    total: int = msgspec.field(name="bar1Total")
+    total: Positive = msgspec.field(name="bar1Total")
 
 
 class Memory(msgspec.Struct, frozen=True):
     """nvmlMemory_v2_t, bytes."""
 
-    total: int
+    total: Positive
 
 
 class Gpu(Fact, frozen=True, kw_only=True):
@@ -153,46 +163,46 @@ class Call(NamedTuple):
     """
 
     name: str
-    kind: type
+    kind: Any
     since: int = 0
     older: str | None = None
 
 
 CALLS: dict[str, Call] = {
-    "name": Call("Name", str),
-    "uuid": Call("UUID", str),
+    "name": Call("Name", Text),
+    "uuid": Call("UUID", Text),
     "pci": Call("PciInfo", Pci),
-    "vbios": Call("VbiosVersion", str),
+    "vbios": Call("VbiosVersion", Text),
     "memory": Call("MemoryInfo_v2", Memory, 510),
     "bar1": Call("BAR1MemoryInfo", Bar1),
-    "persistence": Call("PersistenceMode", int),
-    "compute_mode": Call("ComputeMode", int),
+    "persistence": Call("PersistenceMode", Flag),
+    "compute_mode": Call("ComputeMode", Count),
     "mig": Call("MigMode", Setting, 450),
     "ecc": Call("EccMode", Setting),
-    "volatile_uncorrected": Call("TotalEccErrors(1,0)", int),
-    "aggregate_uncorrected": Call("TotalEccErrors(1,1)", int),
+    "volatile_uncorrected": Call("TotalEccErrors(1,0)", Count),
+    "aggregate_uncorrected": Call("TotalEccErrors(1,1)", Count),
     "sram": Call("SramEccErrorStatus", Sram, 535),
     "remapped": Call("RemappedRows", RemappedRows, 450),
     "banks": Call("RowRemapperHistogram", Banks, 450),
-    "retired_single": Call("RetiredPages(0)", int),
-    "retired_double": Call("RetiredPages(1)", int),
-    "retired_pending": Call("RetiredPagesPendingStatus", int),
-    "clock_reasons": Call("CurrentClocksEventReasons", int, 535, "CurrentClocksThrottleReasons"),
-    "sm_clock": Call("ClockInfo(1)", int),
-    "sm_clock_max": Call("MaxClockInfo(1)", int),
-    "sm_clock_applied": Call("ApplicationsClock(0)", int),
-    "memory_clock_applied": Call("ApplicationsClock(2)", int),
-    "sm_clock_default": Call("DefaultApplicationsClock(0)", int),
-    "memory_clock_default": Call("DefaultApplicationsClock(2)", int),
-    "power_limit": Call("EnforcedPowerLimit", int),
-    "power_default": Call("PowerManagementDefaultLimit", int),
-    "power_draw": Call("PowerUsage", int),
-    "temperature": Call("Temperature(0)", int),
-    "slowdown_at": Call("TemperatureThreshold(1)", int),
-    "highest_operating": Call("TemperatureThreshold(3)", int),
-    "thermal_margin": Call("MarginTemperature", int, 570),
+    "retired_single": Call("RetiredPages(0)", Count),
+    "retired_double": Call("RetiredPages(1)", Count),
+    "retired_pending": Call("RetiredPagesPendingStatus", Count),
+    "clock_reasons": Call("CurrentClocksEventReasons", Count, 535, "CurrentClocksThrottleReasons"),
+    "sm_clock": Call("ClockInfo(1)", Count),
+    "sm_clock_max": Call("MaxClockInfo(1)", Positive),
+    "sm_clock_applied": Call("ApplicationsClock(0)", Count),
+    "memory_clock_applied": Call("ApplicationsClock(2)", Count),
+    "sm_clock_default": Call("DefaultApplicationsClock(0)", Count),
+    "memory_clock_default": Call("DefaultApplicationsClock(2)", Count),
+    "power_limit": Call("EnforcedPowerLimit", Positive),
+    "power_default": Call("PowerManagementDefaultLimit", Positive),
+    "power_draw": Call("PowerUsage", Count),
+    "temperature": Call("Temperature(0)", Celsius),
+    "slowdown_at": Call("TemperatureThreshold(1)", Count),
+    "highest_operating": Call("TemperatureThreshold(3)", Count),
+    "thermal_margin": Call("MarginTemperature", Celsius, 570),
     "fabric": Call("GpuFabricInfoV", Fabric, 525, "GpuFabricInfo"),
-    "recovery_action": Call("FieldValues(230)", int, 570),
+    "recovery_action": Call("FieldValues(230)", Count, 570),
 }
 """Releases: first nvidia-ml-py that has the name (SramEccErrorStatus 12.535, MarginTemperature and
 the recovery-action field 12.570, GpuFabricInfo 11.525)."""
@@ -226,5 +236,5 @@ def absence(answer: Answer, call: Call, driver: str | None) -> Absent:
 
 def release_of(driver: str | None) -> int:
     """570 of '570.86.15'; zero when it is not known."""
-    major = (driver or "").partition(".")[0]
-    return int(major) if major.isdigit() else 0
+    major = re.match(r"[0-9]{1,6}", driver or "")
+    return int(major[0]) if major else 0

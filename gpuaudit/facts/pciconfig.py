@@ -7,8 +7,7 @@ same numbers stand in Linux include/uapi/linux/pci_regs.h (PCI_CAP_ID_EXP, PCI_E
 PCI_EXT_CAP_ID_ACS, PCI_ACS_*, PCI_EXT_CAP_ID_ATS, PCI_ATS_CTRL).
 """
 
-from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gpuaudit.facts.base import Absent, Fact
 from gpuaudit.host import Host, Unavailable
@@ -40,6 +39,9 @@ NO_EXTENDED = Absent(
 )
 NO_ANSWER = Absent("failed", "config space reads all ones: the device does not answer")
 NO_EXPRESS = Absent("unsupported", "it has no PCI Express capability")
+NOT_CONFIG = Absent("failed", "config space starts with zeros: this is not what the device said")
+NO_REASON = Absent("failed", "extended registers without a PCI Express capability")
+BROKEN = "the list of its capabilities breaks off at {:#x}"
 
 
 class Express(Fact, frozen=True, kw_only=True):
@@ -97,8 +99,8 @@ def decode(space: bytes) -> ConfigSpace | Absent:
     """Config space of any length. Nothing is concluded from bytes that are not there."""
     if len(space) < HEADER_SIZE:
         return Absent("failed", f"config space holds only {len(space)} bytes")
-    if space[:4] == b"\xff\xff\xff\xff":
-        return NO_ANSWER
+    if space[:4] in {b"\xff\xff\xff\xff", b"\0\0\0\0"}:
+        return NO_ANSWER if space[0] else NOT_CONFIG
     return ConfigSpace(
         express=decode_express(space), acs=decode_acs(space), ats_enabled=decode_ats(space)
     )
@@ -114,27 +116,47 @@ def double(space: bytes, offset: int) -> int:
     return int.from_bytes(space[offset : offset + 4], "little")
 
 
-def capabilities(space: bytes) -> Iterator[tuple[int, int]]:
-    """(id, offset) of each capability in the first 256 bytes; each offset is visited once."""
-    if not word(space, STATUS) & STATUS_CAP_LIST:
-        return
-    offset, seen = space[CAPABILITY_POINTER] & 0xFC, set[int]()
-    while HEADER_SIZE <= offset <= min(len(space), CONVENTIONAL_SIZE) - 4 and offset not in seen:
+class Chain(NamedTuple):
+    """Offset of each capability by its id, and where the list breaks off, zero when it does not."""
+
+    at: dict[int, int]
+    broken_at: int
+
+
+def capabilities(space: bytes) -> Chain:
+    """The list in the first 256 bytes: it ends at zero; what it names twice is a circle."""
+    end = min(len(space), CONVENTIONAL_SIZE) - 4
+    offset, seen, found = 0, set[int](), dict[int, int]()
+    if word(space, STATUS) & STATUS_CAP_LIST:
+        offset = space[CAPABILITY_POINTER] & 0xFC
+    while HEADER_SIZE <= offset <= end and offset not in seen:
         seen.add(offset)
-        yield space[offset], offset
+        found.setdefault(space[offset], offset)
         offset = space[offset + 1] & 0xFC
+    return Chain(found, offset)
 
 
-def extended_capabilities(space: bytes) -> Iterator[tuple[int, int]]:
-    """(id, offset) of each extended capability; ends at a loop, at zero and at all ones."""
-    offset, seen = CONVENTIONAL_SIZE, set[int]()
-    while CONVENTIONAL_SIZE <= offset <= min(len(space), FULL_SIZE) - 4 and offset not in seen:
+def extended_capabilities(space: bytes) -> Chain:
+    """The list from 256 on. Where there is none its first header is zero."""
+    end = min(len(space), FULL_SIZE) - 4
+    offset, seen, found = CONVENTIONAL_SIZE, set[int](), dict[int, int]()
+    while CONVENTIONAL_SIZE <= offset <= end and offset not in seen:
         seen.add(offset)
         header = double(space, offset)
+        if header == 0 and offset == CONVENTIONAL_SIZE:
+            return Chain({}, 0)
         if header in {0, 0xFFFFFFFF}:
-            return
-        yield header & 0xFFFF, offset
+            break
+        found.setdefault(header & 0xFFFF, offset)
         offset = header >> 20 & 0xFFC
+    return Chain(found, offset)
+
+
+def find(chain: Chain, wanted: int, none: Absent) -> int | Absent:
+    """Offset of a capability; `none` only when the whole list was seen."""
+    if wanted in chain.at:
+        return chain.at[wanted]
+    return Absent("failed", BROKEN.format(chain.broken_at)) if chain.broken_at else none
 
 
 def find_extended(space: bytes, wanted: int, length: int) -> int | Absent:
@@ -143,10 +165,11 @@ def find_extended(space: bytes, wanted: int, length: int) -> int | Absent:
         return NEEDS_ROOT
     if len(space) <= CONVENTIONAL_SIZE:
         return NO_EXTENDED
-    found = next((at for kind, at in extended_capabilities(space) if kind == wanted), None)
-    if found is None:
-        return Absent("unsupported", f"it has no extended capability {wanted:#06x}")
-    if found + length > len(space):
+    if isinstance(express := find(capabilities(space), EXPRESS, NO_REASON), Absent):
+        return express
+    none = Absent("unsupported", f"it has no extended capability {wanted:#06x}")
+    found = find(extended_capabilities(space), wanted, none)
+    if isinstance(found, int) and found + length > len(space):
         return Absent("failed", f"config space ends inside the capability at {found:#x}")
     return found
 
@@ -169,9 +192,9 @@ def decode_express(space: bytes) -> Express | Absent:
     """The capability with id 0x10. Link Control 2 exists from version 2 on."""
     if len(space) <= HEADER_SIZE:
         return NEEDS_ROOT
-    at = next((offset for kind, offset in capabilities(space) if kind == EXPRESS), None)
-    if at is None:
-        return NO_EXPRESS
+    at = find(capabilities(space), EXPRESS, NO_EXPRESS)
+    if isinstance(at, Absent):
+        return at
     if at + 0x32 > len(space):
         return Absent("failed", f"config space ends inside the capability at {at:#x}")
     flags, control = word(space, at + 2), word(space, at + 8)

@@ -8,13 +8,12 @@ wrong types and values outside their physical range are errors with file and lin
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
-from importlib import resources
-from pathlib import Path as FilePath
 from typing import Any, TypeVar
 
 import msgspec
 
 from gpuaudit.check import CHECKS, Expectations
+from gpuaudit.policy.builtin import read_built_in, sku_files
 from gpuaudit.policy.located import Located, PolicyError, nearest
 
 __all__ = ["Policy", "PolicyError", "PolicySet", "Value", "load_policies"]
@@ -142,13 +141,9 @@ def load_policies(
     sections: Mapping[str, type[Expectations]], files: Iterable[str] = (), *, site: bool = True
 ) -> PolicySet:
     """Read the built-in files, /etc/gpuaudit/policy.d/*.yaml and `files`. Raises PolicyError."""
-    home = resources.files("gpuaudit.policy")
-    skus = sorted(
-        (f for f in (home / "skus").iterdir() if f.name.endswith(".yaml")), key=lambda f: f.name
-    )
     return PolicySet(
-        read_layer("base.yaml", (home / "base.yaml").read_bytes(), sections),
-        tuple(read_layer(f"skus/{f.name}", f.read_bytes(), sections) for f in skus),
+        read_layer("base.yaml", read_built_in("base.yaml"), sections),
+        tuple(read_layer(name, read_built_in(name), sections) for name in sku_files()),
         tuple(read_file(f, sections) for f in (*(site_files() if site else ()), *files)),
         sections,
     )
@@ -165,7 +160,8 @@ def site_files() -> list[str]:
 def read_file(path: str, sections: Mapping[str, type[Expectations]]) -> Layer:
     """Read one file of the site. Raises PolicyError."""
     try:
-        data = FilePath(path).read_bytes()
+        with open(path, "rb") as file:
+            data = file.read()
     except OSError as error:
         raise PolicyError(f"{path}: {error.strerror}") from None
     return read_layer(path, data, sections)

@@ -3,10 +3,10 @@
 
 import fnmatch
 from collections.abc import Iterable
-from importlib import resources
 
 import msgspec
 
+from gpuaudit.policy.builtin import read_built_in
 from gpuaudit.policy.located import Located, PolicyError, nearest
 
 
@@ -28,8 +28,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 def load_profiles() -> dict[str, Profile]:
     """Read profiles.yaml. Raises PolicyError."""
-    data = (resources.files("gpuaudit.policy") / "profiles.yaml").read_bytes()
-    located = Located("profiles.yaml", data)
+    located = Located("profiles.yaml", read_built_in("profiles.yaml"))
     return located.convert(located.value, dict[str, Profile])
 
 

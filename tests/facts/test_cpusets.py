@@ -22,7 +22,22 @@ def test_lists(text: str, cpus: set[int]) -> None:
     assert parse_list(text) == cpus
 
 
-@pytest.mark.parametrize("text", ["a", "3-1", "0-", "-1", "0-99999999", "0-3:1/0", "1,,2", "0 1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a",
+        "3-1",
+        "0-",
+        "-1",
+        "0-99999999",
+        "0-3:1/0",
+        "1,,2",
+        "0 1",
+        "\u0663",
+        "9" * 5000,
+        ",".join(["0-65535"] * 100_000),
+    ],
+)
 def test_no_list(text: str) -> None:
     with pytest.raises(CpuSetError):
         parse_list(text)
@@ -42,7 +57,7 @@ def test_masks(text: str, cpus: set[int]) -> None:
     assert parse_mask(text) == cpus
 
 
-@pytest.mark.parametrize("text", ["", "g", "1,2", "1,000000000", "-1", "1 2"])
+@pytest.mark.parametrize("text", ["", "g", "1,2", "1,000000000", "-1", "1 2", "f" * 20_000])
 def test_no_mask(text: str) -> None:
     with pytest.raises(CpuSetError):
         parse_mask(text)

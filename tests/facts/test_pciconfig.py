@@ -85,13 +85,13 @@ def test_a_dead_device() -> None:
 def test_a_circle_of_extended_capabilities_ends() -> None:
     space = bytearray(config_space(acs=0))
     struct.pack_into("<I", space, ACS_AT, EXTRA_AT << 20 | 0x1000D)
-    assert [kind for kind, _ in extended_capabilities(bytes(space))] == [0x01, 0x0D]
+    assert list(extended_capabilities(bytes(space)).at) == [0x01, 0x0D]
 
 
 def test_a_circle_of_capabilities_ends() -> None:
     space = bytearray(config_space())
     space[0x61] = 0x40
-    assert [kind for kind, _ in capabilities(bytes(space))] == [0x01, 0x10]
+    assert list(capabilities(bytes(space)).at) == [0x01, 0x10]
 
 
 def test_a_capability_at_the_very_end() -> None:
@@ -121,3 +121,49 @@ def test_reading(tmp_path: Path) -> None:
 
 def test_bit_names() -> None:
     assert (bit_names(0x1D), bit_names(0)) == ("SV+RR+CR+UF", "none")
+
+
+@pytest.mark.parametrize("size", [257, 300, 0x140, 0x142])
+def test_a_cut_list_of_extended_capabilities_proves_nothing(size: int) -> None:
+    acs = decoded(config_space(ROOT_PORT, acs=0x1D)[:size]).acs
+    assert isinstance(acs, Absent)
+    assert acs.kind == "failed"
+
+
+@given(st.integers(0, 4096))
+def test_no_length_makes_a_redirecting_port_harmless(size: int) -> None:
+    found = decode(config_space(ROOT_PORT, acs=0x1D)[:size])
+    acs = found if isinstance(found, Absent) else found.acs
+    assert acs.kind != "unsupported" if isinstance(acs, Absent) else acs.redirects == 0x0C
+
+
+@pytest.mark.parametrize(
+    ("at", "noise"),
+    [
+        (0x34, b"\x44"),
+        (0x34, b"\x10"),
+        (0x100, b"\xff" * 4),
+        (0x102, b"\x02\x08"),
+        (0x106, b"\x01"),
+    ],
+    ids=["no-express", "below-the-header", "all-ones", "below-256", "other-bytes"],
+)
+def test_a_broken_list_proves_nothing(at: int, noise: bytes) -> None:
+    space = bytearray(config_space(ROOT_PORT, acs=0x1D))
+    space[at : at + len(noise)] = noise
+    acs = decoded(bytes(space)).acs
+    assert acs.kind == "failed" if isinstance(acs, Absent) else acs.redirects
+
+
+def test_zeros_are_no_config_space() -> None:
+    assert decode(bytes(4096)) == Absent(
+        "failed", "config space starts with zeros: this is not what the device said"
+    )
+
+
+def test_extended_registers_need_the_capability_that_brings_them() -> None:
+    space = bytearray(config_space(ROOT_PORT, acs=0x1D))
+    space[0x06] = 0
+    acs = decoded(bytes(space)).acs
+    assert isinstance(acs, Absent)
+    assert acs.kind == "failed"

@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
-from trees import Link, make_host, write_tree
+from trees import Link, Tree, make_host, write_tree
 
 from gpuaudit.host import Host, NotApplicable, SnapshotError, Unavailable
 
 NEWER = {"schema": "gpuaudit.snapshot/9", "gpuaudit": "", "recorded_at": ""}
-TREE = {
+TREE: Tree = {
     "/proc/swaps": "Filename\n\0\0\0",
     "/etc/hostname": "n1\n",
     "/etc/release": Link("/etc/hostname"),

@@ -48,7 +48,9 @@ def test_absence_keeps_its_kind_and_reason(reader: PatientReader) -> None:
 
 def test_a_hung_read_costs_its_deadline_once(reader: PatientReader) -> None:
     began = time.monotonic()
-    with pytest.raises(Unavailable, match=r"/proc/driver/sleeps did not answer within 0.5 s") as caught:
+    with pytest.raises(
+        Unavailable, match=r"/proc/driver/sleeps did not answer within 0.5 s"
+    ) as caught:
         reader.read("/proc/driver/sleeps", 10)
     assert caught.value.kind == "hung"
     for _ in range(20):
@@ -69,7 +71,7 @@ def test_a_reader_that_dies_is_told_as_hung(reader: PatientReader) -> None:
     assert caught.value.kind == "hung"
 
 
-def test_the_audits_own_limit_does_not_mix_up_answers(reader: PatientReader) -> None:
+def test_the_audits_own_limit_does_not_mix_up_answers() -> None:
     slow = PatientReader(made_up, 60)
     with pytest.raises(OutOfTimeError), time_limit(0.2):
         slow.read("/proc/driver/sleeps", 10)
