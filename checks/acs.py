@@ -149,6 +149,7 @@ def judged(port: str, acs: Acs, hurt: list[Peers], tree: Topology, otherwise: Ve
     seen = value(acs)
     if not acs.redirects:
         return passes(port, seen, expected=WANTED)
+    hurt = sorted(hurt, key=lambda pair: REACH[pair.reach])
     names = ", ".join(pair.name for pair in hurt[:3])
     more = f" and {len(hurt) - 3} more" if len(hurt) > 3 else ""
     word = fails if otherwise is Verdict.FAIL else warns

@@ -107,7 +107,11 @@ def block(page: Page, result: Result) -> None:
     """One check: headline, a line a finding, what to do."""
     word = WORDS[result.verdict]
     start = len(page.lines)
-    page.add(f"{word:<8}{result.check}  [{result.severity.value}] {result.title}", indent=" " * 8)
+    page.add(
+        f"{word:<8}{result.check}  [{result.severity.value}] {result.title}",
+        indent=" " * 8,
+        first="",
+    )
     page.lines[start] = page.lines[start].replace(word, page.paint(word, result.verdict), 1)
     if not result.findings and result.reason:
         page.add(clean(result.reason), indent=" " * 8)
@@ -120,6 +124,8 @@ def block(page: Page, result: Result) -> None:
 
 def mark(verdict: Verdict, of_check: Verdict) -> str:
     """A word in front of a finding that is judged other than its check."""
+    if verdict is Verdict.PASS:
+        return "- "
     return "- " if verdict is of_check else f"- ({WORDS[verdict].lower()}) "
 
 
@@ -133,7 +139,7 @@ def findings(result: Result) -> Iterator[tuple[str, Verdict]]:
         yield f"{subjects_of(subjects)}: {text}", verdict
     good = sum(f.verdict is Verdict.PASS for f in result.findings)
     if good and alike:
-        yield f"{good} other{'s' if good > 1 else ''} good", Verdict.PASS
+        yield f"{good} other{'s are' if good > 1 else ' is'} good", Verdict.PASS
 
 
 def subjects_of(subjects: list[str]) -> str:
