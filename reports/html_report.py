@@ -3,7 +3,7 @@
 
 import importlib.resources
 
-from gpuaudit.check import Verdict
+from gpuaudit.check import Finding, Verdict
 from gpuaudit.report import Report, Result
 
 SEVERITIES = ("critical", "high", "medium", "low")
@@ -26,7 +26,15 @@ def render(report: Report, *, verbose: bool = False, terminal: bool = False) -> 
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     page = environment.from_string(template.read_text(encoding="utf-8"))
     groups = [(v.value, t, ordered(report, v)) for v, t in GROUPS]
-    return page.render(report=report, groups=[g for g in groups if g[2]], gpus=gpus(report)) + "\n"
+    shown = [group for group in groups if group[2]]
+    return page.render(report=report, groups=shown, gpus=gpus(report), split=split) + "\n"
+
+
+def split(findings: tuple[Finding, ...]) -> tuple[list[Finding], list[Finding]]:
+    """What needs a look, and what is good or does not apply."""
+    fine = {Verdict.PASS, Verdict.NOT_APPLICABLE}
+    bad = [one for one in findings if one.verdict not in fine]
+    return bad, [one for one in findings if one.verdict in fine]
 
 
 def ordered(report: Report, verdict: Verdict) -> list[Result]:

@@ -36,7 +36,7 @@ def cpu_sets(host: Host) -> CpuSets:
     return CpuSets(
         possible=read_cpu_set(host, f"{FOLDER}/possible"),
         present=read_cpu_set(host, f"{FOLDER}/present"),
-        online=online_folders(host) or online if isinstance(online, Absent) else online,
+        online=online_folders(host, online) if isinstance(online, Absent) else online,
     )
 
 
@@ -59,11 +59,22 @@ def cpu_folders(host: Host) -> frozenset[int]:
     return frozenset(int(match[1]) for match in found if match)
 
 
-def online_folders(host: Host) -> frozenset[int]:
-    """CPUs with a folder that does not say it is offline (the first one often says nothing)."""
-    return frozenset(
-        c for c in cpu_folders(host) if host.optional(f"{FOLDER}/cpu{c}/online") != "0"
-    )
+def online_folders(host: Host, otherwise: Absent) -> frozenset[int] | Absent:
+    """CPUs whose folder says that they are online. One that says nothing leaves all unknown."""
+    states = {cpu: is_online(host, f"{FOLDER}/cpu{cpu}") for cpu in cpu_folders(host)}
+    on = frozenset(cpu for cpu, state in states.items() if state)
+    return otherwise if None in states.values() or not on else on
+
+
+def is_online(host: Host, folder: str) -> bool | None:
+    """By `online`, which the boot CPU often lacks, else by `topology`, which goes with the CPU.
+
+    Linux drivers/base/cpu.c (register_cpu) and drivers/base/topology.c (topology_remove_dev).
+    """
+    state = host.optional(f"{folder}/online")
+    if state in {"0", "1"}:
+        return state == "1"
+    return True if "topology" in host.names(folder) else None
 
 
 class Smt(Fact, frozen=True, kw_only=True):
@@ -97,12 +108,15 @@ def text_of(host: Host, path: str) -> str | Absent:
         return Absent(KINDS.get(absent.kind, "failed"), absent.reason)
 
 
-def number_of(host: Host, path: str) -> int | Absent:
-    """Like text_of, for a file that holds one integer."""
+def number_of(host: Host, path: str, most: int = 1 << 31) -> int | Absent:
+    """Like text_of, for a file that holds one integer from zero to `most`."""
     try:
-        return host.read_int(path)
+        number = host.read_int(path)
     except Unavailable as absent:
         return Absent(KINDS.get(absent.kind, "failed"), absent.reason)
+    if not 0 <= number <= most:
+        return Absent("failed", f"{path} holds {number}, which cannot be")
+    return number
 
 
 def named(cpus: frozenset[int]) -> str:

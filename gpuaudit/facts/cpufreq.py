@@ -18,6 +18,7 @@ ACTIVE_DRIVERS = ("intel_pstate", "amd-pstate-epp")
 
 POLICY = re.compile(r"policy([0-9]{1,5})")
 NUMBER = re.compile(r"\b[0-9]{1,5}\b")
+MAX_KHZ = 100_000_000  # no CPU clocks at 100 GHz
 NO_SCALING = "no CPU frequency driver is loaded"
 
 
@@ -90,11 +91,14 @@ def cpufreq(host: Host, cpus: CpuSets, machine: Machine) -> Cpufreq:
 
 def known_bare(host: Host, cpus: frozenset[int]) -> frozenset[int] | Absent:
     """The CPUs whose policy is missing, unless it may only not have been recorded."""
-    try:
-        there = (host.exists(f"{FOLDER}/cpu{cpu}/cpufreq") for cpu in sorted(cpus))
-        return frozenset() if any(there) else cpus
-    except Unavailable as absent:
-        return Absent("missing", absent.reason)
+    for cpu in sorted(cpus):
+        path = f"{FOLDER}/cpu{cpu}/cpufreq"
+        try:
+            if host.exists(path):
+                return Absent("failed", f"{path} is there, but no policy names CPU {cpu}")
+        except Unavailable as absent:
+            return Absent("missing", absent.reason)
+    return cpus
 
 
 def without_scaling(host: Host, online: frozenset[int], machine: Machine) -> Cpufreq:
@@ -163,12 +167,12 @@ def frequency_limits(host: Host, scaling: Cpufreq) -> FrequencyLimits:
         limits=tuple(
             FrequencyLimit(
                 cpus=policy.cpus,
-                allowed_khz=number_of(host, f"{policy.path}/scaling_max_freq"),
-                possible_khz=number_of(host, f"{policy.path}/cpuinfo_max_freq"),
+                allowed_khz=number_of(host, f"{policy.path}/scaling_max_freq", MAX_KHZ),
+                possible_khz=number_of(host, f"{policy.path}/cpuinfo_max_freq", MAX_KHZ),
             )
             for policy in scaling.policies
         ),
-        max_perf_percent=number_of(host, f"{FOLDER}/intel_pstate/max_perf_pct"),
+        max_perf_percent=number_of(host, f"{FOLDER}/intel_pstate/max_perf_pct", 100),
     )
 
 
@@ -176,7 +180,7 @@ def frequency_limits(host: Host, scaling: Cpufreq) -> FrequencyLimits:
 def turbo(host: Host) -> Turbo:
     """Read the switch of the driver. Raises NotApplicable when neither driver offers one."""
     switches = {f"{FOLDER}/intel_pstate/no_turbo": 0, f"{FOLDER}/cpufreq/boost": 1}
-    seen = {path: number_of(host, path) for path in switches}
+    seen = {path: number_of(host, path, 1) for path in switches}
     for path, value in seen.items():
         if not isinstance(value, Absent):
             return Turbo(enabled=value == switches[path], source=path)

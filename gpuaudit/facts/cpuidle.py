@@ -10,7 +10,7 @@ from gpuaudit.facts.base import Absent, Fact, probe
 from gpuaudit.facts.cpu import FOLDER, CpuSets, known, number_of, text_of
 from gpuaudit.host import Host, NotApplicable
 
-STATE = re.compile(r"state\d+")
+STATE = re.compile(r"state[0-9]{1,3}")
 WITHOUT_STATES = {
     "none": "no idle driver is loaded",
     "haltpoll": "a VM with haltpoll: the hypervisor chooses the idle state",
@@ -84,4 +84,6 @@ def enabled_cpus(
     if here == 0:
         return frozenset({cpu})
     asked = {c: number_of(host, f"{FOLDER}/cpu{c}/cpuidle/{name}/disable") for c in online - {cpu}}
-    return frozenset(c for c, disabled in asked.items() if disabled == 0)
+    enabled = frozenset(c for c, disabled in asked.items() if disabled == 0)
+    unread = [d for d in asked.values() if isinstance(d, Absent) and d.kind != "unsupported"]
+    return unread[0] if unread and not enabled else enabled

@@ -5,6 +5,7 @@ Nothing outside this package opens a file of the node, starts a process or asks 
 udev. Everything asked is remembered, so nothing is read twice and a snapshot is what was asked.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
@@ -32,6 +33,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
 READ_LIMIT_BYTES = 4 << 20
+NUMBER = re.compile("[+-]?(0x[0-9a-fA-F]{1,16}|[0-9]{1,20})")  # the kernel's have 64 bits
 IMAGE_HAS_NO_KERNEL = "an image has no running kernel"
 KERNEL_FOLDERS = frozenset({"proc", "sys", "run", "dev"})
 
@@ -100,10 +102,9 @@ class Host:
     def read_int(self, path: str) -> int:
         """The file as one integer, decimal or 0x hex. Raises Unavailable (garbled)."""
         text = self.read(path)
-        try:
-            return int(text, 0)
-        except ValueError:
-            raise Unavailable(f"{path} holds {text[:40]!r}, not a number", "garbled") from None
+        if NUMBER.fullmatch(text):
+            return int(text, 16 if "x" in text else 10)
+        raise Unavailable(f"{path} holds {text[:40]!r}, not a number", "garbled")
 
     def list(self, path: str) -> tuple[str, ...]:
         """The sorted names in a folder. Raises Unavailable."""

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The renderers: what is wrong comes first, nothing is lost, nothing a node says is obeyed."""
+
+import importlib
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from gpuaudit.check import Finding, Severity, Verdict, fails, not_applicable, passes, unknown
+from gpuaudit.cli.output import RENDERERS
+from gpuaudit.report import Node, Report, Result, Run, Summary, decode
+
+EVIL = "<script>alert(1)</script>\x1b[31m\u202e\x00"
+
+
+def result(check: str, verdict: Verdict, *findings: Finding, reason: str | None = None) -> Result:
+    return Result(
+        check=check,
+        title=f"The title of {check}",
+        severity=Severity.CRITICAL if check.endswith("critical") else Severity.LOW,
+        verdict=verdict,
+        findings=findings,
+        reason=reason,
+        remediation="Run `a fix`." if verdict is Verdict.FAIL else None,
+    )
+
+
+def report(*results: Result, hostname: str = "n1") -> Report:
+    counts = {v.value: sum(r.verdict is v for r in results) for v in Verdict}
+    return Report(
+        node=Node(hostname=hostname, gpus=("A", "A", "B")),
+        run=Run(
+            id="i",
+            started_at="2026-01-01T00:00:00Z",
+            duration_ms=1234.5,
+            profile="preflight",
+            source="live",
+            gpuaudit="0.1",
+        ),
+        summary=Summary(verdict=Verdict.FAIL, counts=counts),
+        results=results,
+    )
+
+
+def rendered(name: str, one: Report, *, verbose: bool = False) -> str:
+    text = importlib.import_module(RENDERERS[name]).render(one, verbose=verbose)
+    assert isinstance(text, str)
+    return text
+
+
+def example() -> Report:
+    same = [fails(f"GPU {i}", "is slow", "1", expected="2", cost="half") for i in range(6)]
+    return report(
+        result("a-low", Verdict.FAIL, fails("x", "is bad"), passes("y")),
+        result("b-critical", Verdict.FAIL, *same),
+        result("c-crash", Verdict.ERROR, reason="the check crashed: E (f.py:1)"),
+        result("d-unknown", Verdict.UNKNOWN, reason="needs root"),
+        result("e-unknown", Verdict.UNKNOWN, reason="needs root"),
+        result("f-na", Verdict.NOT_APPLICABLE, reason="no NVIDIA GPU on this machine"),
+        result("g-good", Verdict.PASS, passes("z", "fine")),
+        result(
+            "h-mixed", Verdict.UNKNOWN, unknown("one", "idle"), not_applicable("two", "emulated")
+        ),
+    )
+
+
+def test_text_shows_the_worst_first_and_every_check_once() -> None:
+    text = rendered("text", example(), verbose=True)
+    order = ["b-critical", "a-low", "c-crash", "d-unknown", "f-na", "g-good"]
+    assert [text.index(check) for check in order] == sorted(text.index(check) for check in order)
+    for check in ("a-low", "b-critical", "c-crash", "d-unknown", "e-unknown", "f-na", "h-mixed"):
+        assert len(re.findall(rf"\b{check}\b(?!\s*$)", text)) >= 1
+    assert "2 x A, 1 x B" in text
+    assert "2 checks: needs root (d-unknown, e-unknown)" in text
+    assert "one: idle (h-mixed)" in text or "idle (h-mixed)" in text
+
+
+def test_text_tells_alike_findings_once() -> None:
+    text = rendered("text", example())
+    assert text.count("is slow") == 1
+    assert "GPU 0, GPU 1, GPU 2 and 3 more: is slow; observed 1, expected 2; cost: half" in text
+    assert "1 other is good" in text
+    assert "g-good" not in text
+
+
+def test_text_fits_its_width_and_is_plain() -> None:
+    text = rendered("text", example(), verbose=True)
+    assert max(map(len, text.splitlines())) <= 100
+    assert "\x1b" not in text
+
+
+def test_text_of_a_hostile_node_cannot_steer_a_terminal() -> None:
+    one = report(result("a-b", Verdict.FAIL, fails(EVIL, EVIL, EVIL)), hostname=EVIL)
+    text = rendered("text", one, verbose=True)
+    assert all(c == "\n" or c.isprintable() for c in text)
+
+
+class Page(HTMLParser):
+    """Collects the elements, and fails on one that is closed in the wrong order."""
+
+    VOID = frozenset({"meta", "br"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        self.links += [v or "" for k, v in attrs if k in {"src", "href"}]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("hostname", ["n1", EVIL])
+def test_html_is_well_formed_inert_and_loads_nothing(hostname: str) -> None:
+    one = example()
+    hostile = result("i-evil", Verdict.FAIL, fails(EVIL, EVIL, EVIL, cost=EVIL, evidence=(EVIL,)))
+    page = Page()
+    text = rendered("html", report(*one.results, hostile, hostname=hostname))
+    page.feed(text)
+    page.close()
+    assert page.open == []
+    assert page.links == []
+    assert "script" not in page.seen
+    assert "default-src 'none'" in text
+    for check in one.results:
+        assert f'id="{check.check}"' in text
+    assert "<code>a fix</code>" in text
+
+
+def test_json_is_the_report() -> None:
+    assert decode(rendered("json", example()).encode()) == example()
