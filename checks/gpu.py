@@ -77,12 +77,14 @@ def count(scan: GpuScan, gpus: Gpus, node: Machine, want: GpuExpectations) -> It
     if scan.functions is None and want.expected_count is None:
         yield unknown("GPUs", "the PCI bus was not recorded and the policy expects no number")
         return
-    there = len(gpus.records if scan.functions is None else scan.functions)
+    there = len(scan.functions or gpus.records)
     if wrong := wrong_number(there, scan, node, want):
         yield wrong
     missing = missing_gpus(scan, gpus)
     yield from (of_missing(one, scan) for one in missing)
-    if not wrong and not missing:
+    doubts = tuple(doubtful(scan, gpus))
+    yield from doubts
+    if not wrong and not missing and not doubts:
         yield passes("GPUs", there, expected=want.expected_count or there)
 
 
@@ -94,6 +96,16 @@ def wrong_number(there: int, scan: GpuScan, node: Machine, want: GpuExpectations
         more = there - there % BOARD + BOARD
         return fails("GPUs", "boards with NVSwitch carry 8", there, expected=more)
     return None
+
+
+def doubtful(scan: GpuScan, gpus: Gpus) -> Iterator[Finding]:
+    """What the bus does not explain: it shows every GPU, or none where it is hidden (WSL)."""
+    on_bus = {one.address for one in scan.functions or ()}
+    for address in scan.untold:
+        yield unknown(address, "nothing says what kind of device it is: it may be a GPU")
+    for gpu in gpus.records if on_bus else ():
+        if gpu.address is not None and gpu.address not in on_bus:
+            yield unknown(gpu.subject, "NVML lists it, the PCI bus does not")
 
 
 def of_missing(one: MissingGpu, scan: GpuScan) -> Finding:

@@ -29,7 +29,7 @@ from gpuaudit.facts.numabalancing import KEY, NumaBalancing
 from gpuaudit.facts.pci import PciDevices
 from gpuaudit.topology import near_enough, nearest
 
-NO_GPU = "no NVIDIA GPU is on the PCI bus"
+NO_GPU = "no NVIDIA GPU on this machine"
 WRONG_SOCKET = "processes and memory are placed on the wrong socket"
 GUESS = "drivers and NCCL place its memory and threads on any socket"
 DETOUR = "GPUDirect RDMA is off or slow: traffic crosses the CPU's own links"
@@ -148,7 +148,7 @@ def gpu_nic_locality(
     - https://docs.nvidia.com/cuda/gpudirect-rdma/index.html#supported-systems
     """
     require_consistent(numa)
-    gpus, nics = pci.of("gpu"), [nic for nic in pci.of("nic") if nic.rdma]
+    gpus, nics = pci.of("gpu"), pci.rdma_nics()
     if not gpus or not nics:
         raise NotApplicable("no RDMA-capable NIC has its driver" if gpus else NO_GPU)
     for gpu in gpus:

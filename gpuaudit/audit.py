@@ -138,8 +138,11 @@ def node_of(facts: Facts, policy: Policy) -> Node:
     )
 
 
-def gpu_names(facts: Facts) -> tuple[tuple[str, ...], str | None]:
-    """Product names of the GPUs (their PCI IDs without NVML) and the driver version."""
+def gpu_names(facts: Facts) -> tuple[tuple[str, ...] | None, str | None]:
+    """Product names of the GPUs (their PCI IDs without NVML) and the driver version.
+
+    None for the names when nothing tells whether there are GPUs.
+    """
     answers = facts.host.answered("nvml")
     if isinstance(answers, NvmlAnswers) and answers.devices:
         names = [answers.of_device(i, "nvmlDeviceGetName") for i in range(len(answers.devices))]
@@ -148,8 +151,8 @@ def gpu_names(facts: Facts) -> tuple[tuple[str, ...], str | None]:
     try:
         devices: PciDevices = facts.get(PciDevices)
     except (Unavailable, NotApplicable):
-        return (), None
-    return tuple(gpu.id for gpu in devices.of("gpu")), None
+        return None, None
+    return tuple(gpu.id for gpu in devices.seen("gpu")), None
 
 
 def exit_code(report: Report) -> int:

@@ -75,7 +75,7 @@ def gpu_ids(facts: Facts) -> tuple[str, ...]:
         devices: PciDevices = facts.get(PciDevices)
     except (Unavailable, NotApplicable):
         return ()
-    return tuple(sorted({gpu.id for gpu in devices.of("gpu")}))
+    return tuple(sorted({gpu.id for gpu in devices.seen("gpu")}))
 
 
 class Audit(NamedTuple):

@@ -26,7 +26,9 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str | None = None
     cpus: int | None = None
     numa_nodes: int | None = None
-    gpus: tuple[str, ...] = ()
+    gpus: tuple[str, ...] | None = None
+    """Product names, or PCI IDs without NVML; null when it cannot be told whether there are any."""
+
     driver: str | None = None
     sku: str | None = None
 

@@ -46,5 +46,7 @@ def ordered(report: Report, verdict: Verdict) -> list[Result]:
 def gpus(report: Report) -> str:
     """'8 x NVIDIA H100 80GB HBM3', or that none was seen."""
     names = report.node.gpus
+    if names is None:
+        return "GPUs not recorded"
     kinds = [f"{names.count(k)} x {k}" for k in sorted(set(names))]
     return ", ".join(kinds) or "no NVIDIA GPU seen"

@@ -80,13 +80,12 @@ def sorted_by_severity(report: Report, verdict: Verdict) -> list[Result]:
 def head(page: Page, report: Report) -> None:
     """Which machine, which audit."""
     node, run = report.node, report.run
-    gpus = grouped(report.node.gpus)
     what = ", ".join(
         word
         for word in (
             node.machine,
             f"{node.virtualization} guest" if node.virtualization else None,
-            gpus or "no NVIDIA GPU seen",
+            gpus(report),
             f"driver {node.driver}" if node.driver else None,
             f"kernel {node.kernel}" if node.kernel else None,
         )
@@ -97,10 +96,15 @@ def head(page: Page, report: Report) -> None:
     page.add()
 
 
-def grouped(names: tuple[str, ...]) -> str:
-    """'8 x NVIDIA H100 80GB HBM3'."""
+def gpus(report: Report) -> str | None:
+    """'8 x NVIDIA H100 80GB HBM3'; an image holds none, a recording may not tell."""
+    names = report.node.gpus
+    if report.run.source == "image":
+        return "image"
+    if names is None:
+        return "GPUs not recorded"
     kinds = sorted(set(names))
-    return ", ".join(f"{names.count(k)} x {k}" for k in kinds)
+    return ", ".join(f"{names.count(k)} x {k}" for k in kinds) or "no NVIDIA GPU seen"
 
 
 def block(page: Page, result: Result) -> None:

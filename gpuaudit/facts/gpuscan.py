@@ -50,6 +50,9 @@ class GpuScan(Fact, frozen=True, kw_only=True):
     confined: str | None
     """What this process is confined to, for example "a Slurm job", or None."""
 
+    untold: tuple[str, ...] = ()
+    """Addresses of functions that nothing recorded identifies: each may be a GPU."""
+
     image: bool = False
 
     @property
@@ -65,12 +68,16 @@ def gpu_scan(host: Host) -> GpuScan:
         return GpuScan(
             functions=None, handed_out=(), switches=(), listed=None, confined=None, image=True
         )
-    devices = nvidia_devices(host)
+    found = pci_functions(host)
+    devices = found and [d for d in found if d.vendor == NVIDIA or d.role == "gpu"]
+    untold = tuple(d.address for d in found or () if not d.known and d.vendor in {0, NVIDIA})
     gpus = [d for d in devices or () if d.role == "gpu" and "physfn" not in host.names(d.path)]
     mine = [d for d in gpus if d.driver not in PASSTHROUGH]
-    if gpus and not mine:
+    if gpus and not mine and not untold:
         raise NotApplicable(ALL_HANDED_OUT)
     if devices is not None and not gpus and not nvml_has_gpus(host):
+        if untold:
+            raise Unavailable(f"nothing says what kind of device {untold[0]} is", "garbled")
         raise NotApplicable(NO_GPU)
     return GpuScan(
         functions=None if devices is None else tuple(pci_gpu(host, d) for d in mine),
@@ -78,19 +85,19 @@ def gpu_scan(host: Host) -> GpuScan:
         switches=tuple(d.address for d in devices or () if d.role == "nvswitch"),
         listed=listed_gpus(host),
         confined=confinement(host),
+        untold=untold,
     )
 
 
-def nvidia_devices(host: Host) -> list[PciDevice] | None:
-    """Every NVIDIA function, or None when the bus was not recorded; [] where there is no PCI."""
+def pci_functions(host: Host) -> list[PciDevice] | None:
+    """Every function, or None when the bus was not recorded; [] where there is no PCI."""
     try:
         names = [name for name in host.list(FOLDER) if ADDRESS.fullmatch(name.lower())]
         if not names:
             host.exists(f"{FOLDER}/0000:00:00.0")
     except Unavailable as absent:
         return [] if absent.kind == "missing" else None
-    found = [identified(host, name) for name in names]
-    return [device for device in found if device.vendor == NVIDIA]
+    return [identified(host, name) for name in names]
 
 
 def nvml_has_gpus(host: Host) -> bool:

@@ -4,6 +4,7 @@
 Attribute meaning: Linux Documentation/ABI/testing/sysfs-bus-pci.
 """
 
+import re
 from collections.abc import Mapping
 
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from gpuaudit.facts.cpusets import CpuSetError, parse_list, parse_mask
 from gpuaudit.facts.pciidentity import (
     NVIDIA,
     Role,
+    is_told,
     read_driver,
     read_identity,
     read_uevent,
@@ -36,7 +38,7 @@ __all__ = [
 FOLDER = "/sys/bus/pci/devices"
 ENDPOINTS: frozenset[Role] = frozenset({"gpu", "nic", "nvme", "nvswitch", "accelerator", "storage"})
 NOT_READ = Absent("unsupported", "not a GPU, NIC, drive or accelerator, nor above one")
-VIRTUAL = Absent("unsupported", "a virtual function has no link of its own")
+NODE = re.compile(r"-1|[0-9]{1,5}")
 
 
 class PciDevice(Fact, frozen=True, kw_only=True):
@@ -62,8 +64,11 @@ class PciDevice(Fact, frozen=True, kw_only=True):
     driver_known: bool = True
     """False when nothing recorded says whether a driver is bound."""
 
-    rdma: bool = False
-    """An InfiniBand device hangs on it (its folder holds `infiniband`)."""
+    known: bool = True
+    """False when nothing recorded says whether this is a GPU, a NIC or a drive."""
+
+    rdma: bool | None = False
+    """A NIC with an InfiniBand device (its folder holds `infiniband`); None when untold."""
 
     power_state: str | None = None
     """D0, D3hot and so on; read only where the link is slower than it could be."""
@@ -89,8 +94,27 @@ class PciDevices(Fact, frozen=True, kw_only=True):
 
     by_address: dict[str, PciDevice]
 
+    @property
+    def untold(self) -> tuple[str, ...]:
+        """Addresses of which nothing recorded says what stands there."""
+        return tuple(d.address for d in self.by_address.values() if not d.known)
+
     def of(self, *roles: Role) -> tuple[PciDevice, ...]:
-        """Physical functions of these roles, in address order."""
+        """All physical functions of these roles, in address order. Raises Unavailable."""
+        if self.untold:
+            raise Unavailable(f"nothing says what kind of device {self.untold[0]} is", "garbled")
+        return self.seen(*roles)
+
+    def rdma_nics(self) -> tuple[PciDevice, ...]:
+        """NICs with an InfiniBand device. Raises Unavailable when there may be one unseen."""
+        nics = self.of("nic")
+        found = tuple(nic for nic in nics if nic.rdma)
+        if not found and (lost := [nic.address for nic in nics if nic.rdma is None]):
+            raise Unavailable(f"whether {lost[0]} has an RDMA driver was not recorded")
+        return found
+
+    def seen(self, *roles: Role) -> tuple[PciDevice, ...]:
+        """Like of(), without those that nothing could identify."""
         found = (d for d in self.by_address.values() if d.role in roles)
         return tuple(d for d in found if not d.virtual_function)
 
@@ -128,13 +152,16 @@ def identified(host: Host, name: str) -> PciDevice:
     uevent = read_uevent(host, path)
     identity, driver = read_identity(host, path, uevent), read_driver(host, path, uevent)
     place = place_of_path(path)
+    vendor, class_code = identity.vendor or 0, identity.class_code or 0
+    role = role_of(vendor, class_code, driver.name)
     return PciDevice(
         address=name.lower(),
         path=path,
-        vendor=identity.vendor,
-        device=identity.device,
-        class_code=identity.class_code,
-        role=role_of(identity.vendor, identity.class_code, driver.name),
+        vendor=vendor,
+        device=identity.device or 0,
+        class_code=class_code,
+        role=role,
+        known=is_told(identity, role),
         driver=driver.name,
         driver_known=driver.known,
         virtual_function=False,
@@ -167,15 +194,23 @@ def with_locality(host: Host, device: PciDevice) -> PciDevice:
     return replace(
         device,
         virtual_function="physfn" in names,
-        rdma="infiniband" in names,
+        rdma=device.role == "nic" and ("infiniband" in names or has_rdma(host, device.path)),
         numa_node=read_node(host, device.path),
         local_cpus=read_cpus(host, device.path),
     )
 
 
+def has_rdma(host: Host, path: str) -> bool | None:
+    """Whether the folder `infiniband` is there; None when that was not recorded."""
+    try:
+        return host.exists(f"{path}/infiniband")
+    except Unavailable:
+        return None
+
+
 def link_ends(devices: PciDevices) -> frozenset[str]:
     """Every function that is an end of a link between the root complex and a judged device."""
-    judged = devices.of(*ENDPOINTS)
+    judged = devices.seen(*ENDPOINTS)
     above = (p for d in judged for p in d.parents)
     ports = [devices.by_address[a] for a in above if a in devices.by_address]
     ends = {devices.function_0(d).address for d in (*judged, *ports)}
@@ -197,10 +232,9 @@ def read_node(host: Host, path: str) -> int | Absent:
     text = reading(host, f"{path}/numa_node")
     if isinstance(text, Absent):
         return text
-    try:
-        return int(text)
-    except ValueError:
+    if not NODE.fullmatch(text):
         return Absent("failed", f"numa_node reads {text[:40]!r}")
+    return int(text)
 
 
 def read_cpus(host: Host, path: str) -> frozenset[int] | Absent:

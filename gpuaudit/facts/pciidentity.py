@@ -13,10 +13,13 @@ from gpuaudit.host import Host, Unavailable
 
 Role = Literal["gpu", "nic", "nvme", "nvswitch", "accelerator", "storage", "bridge", "other"]
 NVIDIA, MELLANOX = 0x10DE, 0x15B3
+DISPLAY = 0x03
 MODALIAS = re.compile(
     r"pci:v(?P<vendor>[0-9A-F]{8})d(?P<device>[0-9A-F]{8})sv[0-9A-F]+sd[0-9A-F]+"
     r"bc(?P<base>[0-9A-F]{2})sc(?P<sub>[0-9A-F]{2})i(?P<interface>[0-9A-F]{2})"
 )
+HEX = re.compile(r"(0x)?[0-9a-fA-F]{1,8}")
+FILES = ("vendor", "device", "class")
 BY_CLASS: dict[int, Role] = {
     0x0200: "nic",  # Ethernet
     0x0207: "nic",  # InfiniBand
@@ -36,11 +39,14 @@ BY_CLASS: dict[int, Role] = {
 
 
 class Identity(NamedTuple):
-    """Vendor, device and class code; zero where no source tells it."""
+    """Vendor, device and class code; None where no source tells it."""
 
-    vendor: int
-    device: int
-    class_code: int
+    vendor: int | None
+    device: int | None
+    class_code: int | None
+
+
+NAMELESS = Identity(None, None, None)
 
 
 class Driver(NamedTuple):
@@ -59,29 +65,34 @@ def read_uevent(host: Host, path: str) -> dict[str, str]:
 def read_identity(host: Host, path: str, uevent: Mapping[str, str]) -> Identity:
     """From uevent, else the single files, else modalias, else the header of config space."""
     vendor, _, device = uevent.get("PCI_ID", "").partition(":")
-    known = Identity(*map(hexadecimal, (vendor, device, uevent.get("PCI_CLASS"))))
-    sources = (identity_of_files, identity_of_modalias, identity_of_header)
-    for source in sources:
-        if known.vendor and known.class_code:
+    known = identity(vendor, device, uevent.get("PCI_CLASS"))
+    for source in (identity_of_files, identity_of_modalias, identity_of_header):
+        if known.vendor is not None and known.class_code is not None:
             break
         other = source(host, path)
-        known = Identity(*(a or b for a, b in zip(known, other, strict=True)))
+        known = Identity(*(b if a is None else a for a, b in zip(known, other, strict=True)))
     return known
+
+
+def identity(vendor: str | None, device: str | None, class_code: str | None) -> Identity:
+    """From hex numbers. No vendor has 0 or ffff, which a device that is not there reads."""
+    number = hexadecimal(vendor, 0xFFFE)
+    return Identity(number or None, hexadecimal(device, 0xFFFF), hexadecimal(class_code, 0xFFFFFF))
 
 
 def identity_of_files(host: Host, path: str) -> Identity:
     """The files vendor, device and class."""
-    names = ("vendor", "device", "class")
-    return Identity(*(hexadecimal(host.optional(f"{path}/{name}")) for name in names))
+    vendor, device, kind = (host.optional(f"{path}/{name}") for name in FILES)
+    return identity(vendor, device, kind)
 
 
 def identity_of_modalias(host: Host, path: str) -> Identity:
     """pci:v000010DEd00002330sv...sd...bc03sc02i00 (Linux Documentation/ABI, modalias)."""
     match = MODALIAS.match(host.optional(f"{path}/modalias") or "")
     if not match:
-        return Identity(0, 0, 0)
+        return NAMELESS
     class_code = match["base"] + match["sub"] + match["interface"]
-    return Identity(*(int(text, 16) for text in (match["vendor"], match["device"], class_code)))
+    return identity(match["vendor"], match["device"], class_code)
 
 
 def identity_of_header(host: Host, path: str) -> Identity:
@@ -90,28 +101,32 @@ def identity_of_header(host: Host, path: str) -> Identity:
         head = host.read_bytes(f"{path}/config")[:12]
     except Unavailable:
         head = b""
-    if len(head) < 12 or head[:4] == b"\xff\xff\xff\xff":
-        return Identity(0, 0, 0)
-    numbers = (head[0:2], head[2:4], head[9:12])
-    return Identity(*(int.from_bytes(part, "little") for part in numbers))
+    if len(head) < 12 or head[:4] in {b"\xff\xff\xff\xff", b"\0\0\0\0"}:
+        return NAMELESS
+    vendor, device, class_code = (part[::-1].hex() for part in (head[:2], head[2:4], head[9:12]))
+    return identity(vendor, device, class_code)
 
 
-def hexadecimal(text: str | None) -> int:
-    """A hex number with or without 0x; zero for nothing or nonsense."""
-    try:
-        return max(int(text or "0", 16), 0)
-    except ValueError:
-        return 0
+def hexadecimal(text: str | None, most: int) -> int | None:
+    """A hex number with or without 0x, None for nothing or nonsense."""
+    number = int(text, 16) if HEX.fullmatch(text or "") and text else None
+    return number if number is not None and number <= most else None
 
 
 def read_driver(host: Host, path: str, uevent: Mapping[str, str]) -> Driver:
     """DRIVER of uevent, which the kernel writes when one is bound; else the `driver` link."""
-    if uevent:
+    if "PCI_ID" in uevent:  # the kernel always writes it, DRIVER= only when one is bound
         return Driver(uevent.get("DRIVER"), known=True)
     try:
         return Driver(host.resolve(f"{path}/driver").rpartition("/")[2], known=True)
     except Unavailable as absent:
         return Driver(None, known=absent.kind == "missing")
+
+
+def is_told(found: Identity, role: Role) -> bool:
+    """False when what was recorded leaves open whether this is a GPU, a NIC or a drive."""
+    may_be_nvidia = found.vendor is None and (found.class_code or 0) >> 16 == DISPLAY
+    return found.class_code is not None and (role == "gpu" or not may_be_nvidia)
 
 
 def role_of(vendor: int, class_code: int, driver: str | None = None) -> Role:
@@ -121,7 +136,7 @@ def role_of(vendor: int, class_code: int, driver: str | None = None) -> Role:
     """
     kind = class_code >> 8
     is_nvidia = vendor == NVIDIA or (not vendor and driver == "nvidia")
-    if is_nvidia and kind >> 8 == 0x03:
+    if is_nvidia and kind >> 8 == DISPLAY:
         return "gpu"
     if vendor == NVIDIA and kind == 0x0680:
         return "nvswitch"

@@ -99,7 +99,7 @@ def may_idle(devices: PciDevices, hop: Hop) -> bool:
 
     An idle GPU lowers the speed of its link; a bridge that belongs to it may follow.
     """
-    judged = devices.of(*ENDPOINTS)
+    judged = devices.seen(*ENDPOINTS)
     below = below_ports(judged).get(hop.upper, ())
     return bool(below) and all(d.role == "gpu" and is_slow(devices, d) for d in below)
 

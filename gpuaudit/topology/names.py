@@ -17,7 +17,7 @@ class DeviceNames(Fact, frozen=True, kw_only=True):
 @probe
 def device_names(host: Host, devices: PciDevices) -> DeviceNames:
     """Names of everything the topology shows; a device without one is left out."""
-    shown = devices.of("gpu", "accelerator", "nvswitch", "nic", "nvme", "storage")
+    shown = devices.seen("gpu", "accelerator", "nvswitch", "nic", "nvme", "storage")
     models = udev_models(host)
     named = {d.address: own_names(host, d) or models.get(d.address, "") for d in shown}
     return DeviceNames(by_address={address: name for address, name in named.items() if name})

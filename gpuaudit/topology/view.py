@@ -95,7 +95,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 def view_of(tree: Topology, names: DeviceNames, node: str | None) -> View:
     """Put it together: GPUs first, then by role, each in PCI order."""
-    shown = [device for role in LABELS for device in tree.devices.of(role)]
+    shown = [device for role in LABELS for device in tree.devices.seen(role)]
     labels = labels_of(shown)
     pairs = combinations(shown, 2)
     return View(

@@ -118,14 +118,16 @@ def test_bridges_in_a_circle_have_no_place(tmp_path: Path) -> None:
     [
         ({"uevent": "PCI_CLASS=30200\nPCI_ID=10DE:2330\n"}, (0x10DE, 0x2330, GPU)),
         ({"vendor": "0x10de", "device": "0x2330", "class": "0x030200"}, (0x10DE, 0x2330, GPU)),
-        ({"uevent": "PCI_CLASS=zz\nPCI_ID=\n", "class": "0x030200"}, (0, 0, GPU)),
+        ({"uevent": "PCI_CLASS=zz\nPCI_ID=\n", "class": "0x030200"}, (None, None, GPU)),
         ({"config": config_space()[:64]}, (0x1000, 0xC030, BRIDGE)),
-        ({"config": b"\xff" * 64}, (0, 0, 0)),
-        ({"config": b"\x00"}, (0, 0, 0)),
-        ({"modalias": "usb:v1d6b"}, (0, 0, 0)),
+        ({"config": b"\xff" * 64}, (None, None, None)),
+        ({"config": b"\x00"}, (None, None, None)),
+        ({"modalias": "usb:v1d6b"}, (None, None, None)),
     ],
 )
-def test_identity_falls_back(tmp_path: Path, files: Files, expected: tuple[int, int, int]) -> None:
+def test_identity_falls_back(
+    tmp_path: Path, files: Files, expected: tuple[int | None, ...]
+) -> None:
     host = make_host(tmp_path, {f"/sys/d/{n}": v for n, v in files.items()}, source="plain")
     uevent = dict(
         line.split("=", 1) for line in (host.optional("/sys/d/uevent") or "").splitlines()
