@@ -9,6 +9,7 @@ from gpuaudit.check import (
     Finding,
     NotApplicable,
     Severity,
+    Unavailable,
     Verdict,
     check,
     fails,
@@ -63,16 +64,16 @@ def redirect_off(
     ## How it is judged
     P2P Request Redirect (0x04), P2P Completion Redirect (0x08) and P2P Egress Control (0x20) must
     be off on those ports. Source validation, translation blocking and upstream forwarding do not
-    redirect and are ignored, as are all ports of the machine that are on no such way.
+    redirect and are ignored, as are all ports that are on no such path.
 
     ## Exceptions
     Virtual machines need redirection for isolation: guests, and hosts with a GPU or NIC bound to
     VFIO, are not judged, nor is Grace, whose ports keep the kernel's default. With ConnectX-8 Data
     Direct on Grace each kind of port wants another value: unknown, to be compared with NVIDIA's
-    `rdma_topo check`. On other Arm and unknown platforms a set bit only warns: change it with the
-    vendor's word only. `acs.gpu_gpu_reach` and `acs.gpu_nic_reach` say how far apart a pair may be
-    to count. On boards with NVSwitches GPUs of different root ports talk over NVLink: a port that
-    hurts only such pairs warns.
+    `rdma_topo check`. On other Arm and unknown platforms a set bit only warns: change it only when
+    the vendor says so. `acs.gpu_gpu_reach` and `acs.gpu_nic_reach` say how far apart a pair may be
+    to count. Between different root ports traffic goes through the root complex in any case, and
+    on boards with NVSwitches over NVLink: a port that hurts only such pairs warns.
 
     ## What to do
     On bare metal, switch ACS off in the firmware setup, or boot with `pci=disable_acs_redir=PORT`
@@ -93,6 +94,8 @@ def redirect_off(
     direct = any(nic.id == CONNECTX_8 for nic in tree.devices.of("nic"))
     if peers.grace and not direct:
         raise NotApplicable(GRACE)
+    if lost := next((d for p in peers.pairs for d in (p.one, p.other) if not d.root), None):
+        raise Unavailable(f"where {lost.address} hangs was not recorded")
     counted = [pair for pair in peers.pairs if counts(pair, want)]
     ports = sorted({port for pair in counted for port in pair.ports})
     if not ports:
@@ -105,7 +108,7 @@ def redirect_off(
         elif peers.grace:
             yield unknown(port, DATA_DIRECT, value(found))
         else:
-            yield judged(port, found, hurt, tree, bad(platform, want, hurt, tree))
+            yield judged(port, found, hurt, tree, bad(platform, want, hurt))
 
 
 def counts(pair: Peers, want: AcsExpectations) -> bool:
@@ -114,15 +117,14 @@ def counts(pair: Peers, want: AcsExpectations) -> bool:
     return REACH[pair.reach] <= REACH[limit]
 
 
-def beside_nvlink(hurt: list[Peers], tree: Topology) -> bool:
-    """True when all a port hurts are GPUs of different root ports on a board with NVSwitches."""
-    far = all(pair.other.role == "gpu" and pair.reach != "switch" for pair in hurt)
-    return far and bool(tree.devices.of("nvswitch"))
+def bad(platform: Platform, want: AcsExpectations, hurt: list[Peers]) -> Verdict:
+    """What a set bit means: a failure only on bare metal, for traffic that could turn round.
 
-
-def bad(platform: Platform, want: AcsExpectations, hurt: list[Peers], tree: Topology) -> Verdict:
-    """What a set bit means: a failure only on bare metal where NVLink is no way round."""
-    plain = platform == "bare-metal" and want.redirect == "fail" and not beside_nvlink(hurt, tree)
+    Between two root ports traffic goes through the root complex in any case; the kernel looks at
+    these bits only below a common switch (Linux drivers/pci/p2pdma.c, calc_map_type_and_dist).
+    """
+    turns = any(pair.reach == "switch" for pair in hurt)
+    plain = platform == "bare-metal" and want.redirect == "fail" and turns
     return Verdict.FAIL if plain else Verdict.WARN
 
 
@@ -171,4 +173,4 @@ def cost(hurt: list[Peers], tree: Topology) -> str:
     amount = "their traffic" if best is None else f"up to {best:.1f} GB/s each way"
     if direct:
         return f"{amount} leaves the switch, and crosses the shared uplink twice"
-    return f"{amount} between root ports goes through the IOMMU"
+    return f"{amount} between root ports is checked on its way through the root complex"

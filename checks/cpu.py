@@ -123,7 +123,7 @@ def deepest_idle_state(idle: IdleStates, want: CpuExpectations) -> Iterator[Find
 
     ## Exceptions
     A limit that a program holds through /dev/cpu_dma_latency (tuned's force_latency does) is not
-    visible, which is why this only warns. VMs, whose hypervisor chooses the state.
+    visible, which is why this only warns. In VMs the hypervisor chooses the state.
 
     ## What to do
     Run `cpupower idle-set -D LATENCY` with the limit in us, or set force_latency in a tuned

@@ -11,6 +11,7 @@ from gpuaudit.check import (
     Finding,
     NotApplicable,
     Severity,
+    Verdict,
     check,
     expect,
     expect_at_least,
@@ -66,7 +67,8 @@ def governor(
     `cpu_frequency.energy_preferences`. An online CPU without a policy warns.
 
     ## Exceptions
-    A VM without cpufreq: the hypervisor decides. Bare metal without a frequency driver warns.
+    Not applicable in a VM without cpufreq: the hypervisor decides. Bare metal without a frequency
+    driver warns.
 
     ## What to do
     Run `cpupower frequency-set -g performance`, and make it last with a tuned profile such as
@@ -135,10 +137,12 @@ def energy_preference(scaling: Cpufreq, want: CpuFrequencyExpectations) -> Itera
     energy_performance_preference of every policy of /sys/devices/system/cpu/cpufreq.
 
     ## How it is judged
-    Each preference is one of `cpu_frequency.energy_preferences`.
+    Each preference is one of `cpu_frequency.energy_preferences`. Beside the governor `performance`,
+    which asks for the highest clock anyway, another one only warns.
 
     ## Exceptions
-    Drivers without such a hint (acpi-cpufreq, cppc_cpufreq), VMs, CPUs without HWP or CPPC.
+    Not applicable with drivers that have no such hint (acpi-cpufreq, cppc_cpufreq), in VMs, and on
+    CPUs without HWP or CPPC.
 
     ## What to do
     Run `cpupower frequency-set -g performance`: with intel_pstate and amd-pstate-epp this sets the
@@ -152,14 +156,16 @@ def energy_preference(scaling: Cpufreq, want: CpuFrequencyExpectations) -> Itera
         raise NotApplicable(NO_SCALING)
     if scaling.driver in PLAIN_DRIVERS:
         raise NotApplicable(f"the driver {scaling.driver} has no energy preference")
-    for one, cpus in grouped(scaling.policies, lambda p: word(p.energy_preference)):
+    for one, cpus in grouped(scaling.policies, settings):
         preference = one.energy_preference
+        fast = one.governor == "performance"
         yield expect(
             preference,
             want.energy_preferences,
             of=named(cpus),
             message=f"{share(cpus, scaling)}: {preference}",
-            cost=SLOW_START,
+            cost=None if fast else SLOW_START,
+            otherwise=Verdict.WARN if fast else Verdict.FAIL,
         )
 
 
@@ -171,15 +177,16 @@ def frequency_limits(limits: FrequencyLimits, want: CpuFrequencyExpectations) ->
     A forgotten cap slows kernel launches and data loading by as much as it takes off the clock.
 
     ## Evidence
-    scaling_max_freq and cpuinfo_max_freq of every policy of /sys/devices/system/cpu/cpufreq, and
-    /sys/devices/system/cpu/intel_pstate/max_perf_pct.
+    scaling_max_freq and cpuinfo_max_freq of each policy of /sys/devices/system/cpu/cpufreq (with
+    acpi-cpufreq scaling_available_frequencies), and intel_pstate/max_perf_pct.
 
     ## How it is judged
-    Allowed through possible clock, and max_perf_pct, are at least
+    The allowed clock in percent of the possible one, and max_perf_pct, are each at least
     `cpu_frequency.min_allowed_percent`.
 
     ## Exceptions
-    Limits of firmware, power (RAPL) and heat are not visible here. VMs without cpufreq.
+    Limits of firmware, power (RAPL) and heat are not visible here. Not applicable in VMs without
+    cpufreq.
 
     ## What to do
     Run `cpupower frequency-set -u MAX` with the clock of cpuinfo_max_freq, and write 100 to
@@ -215,7 +222,7 @@ def limit_of(one: FrequencyLimit, of: str, least: int) -> Finding:
 
 @check("cpu-turbo", severity=Severity.MEDIUM)
 def turbo(state: Turbo, want: CpuFrequencyExpectations) -> Finding:
-    """CPUs may clock above their base frequency as the policy says.
+    """Turbo clocks of the CPUs are on or off as the policy says.
 
     ## Why it matters
     One thread feeds each GPU. Base clock instead of turbo is often a third less.
@@ -227,7 +234,8 @@ def turbo(state: Turbo, want: CpuFrequencyExpectations) -> Finding:
     The switch stands as `cpu_frequency.turbo` says; `any` accepts both.
 
     ## Exceptions
-    Drivers without a switch and VMs. Turbo taken away by the BIOS reads as disabled.
+    Not applicable with drivers that have no switch, in VMs, and with cppc_cpufreq where acpi_cppc
+    names no performance above the nominal. Turbo taken away by the BIOS reads as disabled.
 
     ## What to do
     Write 0 to /sys/devices/system/cpu/intel_pstate/no_turbo or 1 to

@@ -15,6 +15,7 @@ from gpuaudit.check import (
     fails,
     passes,
     unknown,
+    warns,
 )
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.driver import (
@@ -68,7 +69,7 @@ def loaded(driver: KernelDriver) -> Finding:
 def library_match(
     driver: KernelDriver, libraries: DriverLibraries, scan: GpuScan, gpus: Gpus
 ) -> Iterator[Finding]:
-    """The kernel driver and the user-space libraries have one version.
+    """The kernel driver and the user-space libraries have the same version.
 
     ## Why it matters
     NVML and CUDA refuse to work with a kernel driver of another version.
@@ -81,8 +82,9 @@ def library_match(
     All versions are equal. A library that is not installed fails too.
 
     ## Exceptions
-    Only the 64-bit library folders of the distributions are searched; elsewhere (GKE) NVML's
-    version decides. CUDA's forward-compatibility folder is left alone.
+    The 64-bit library folders of the distributions are searched, and those of the GPU Operator, GKE
+    and NixOS; elsewhere NVML's version decides. CUDA's forward-compatibility folder is not looked
+    at.
 
     ## What to do
     Reboot, or stop all GPU users and run `modprobe -r nvidia_uvm nvidia && modprobe nvidia`. Hold
@@ -96,7 +98,7 @@ def library_match(
     if isinstance(driver.version, Absent):
         raise Unavailable(driver.version.reason)
     if gpus.problem and gpus.problem.kind == "library-missing" and not has_nvml(libraries):
-        if scan.confined:
+        if scan.in_container:
             raise Unavailable(gpus.problem.sentence)
         yield fails("libnvidia-ml.so.1", NO_LIBRARY, "missing", expected=driver.version)
         return
@@ -163,7 +165,9 @@ def nouveau_absent(other: Nouveau) -> Finding:
     /sys/module/{nouveau,nova_core,nova_drm}; in an image the files of modprobe.d.
 
     ## How it is judged
-    None of the modules is loaded. An image that holds the NVIDIA driver must blacklist nouveau.
+    None of the modules is loaded; while every GPU is bound to the NVIDIA driver all the same, a
+    loaded one is a warning of the next boot. An image that holds the NVIDIA driver must blacklist
+    nouveau.
 
     ## Exceptions
     An image without the NVIDIA driver is not judged. The initramfs of an image is not looked into.
@@ -178,6 +182,8 @@ def nouveau_absent(other: Nouveau) -> Finding:
     """
     if other.kept_out is None:
         names = ", ".join(other.loaded)
+        if names and other.idle:
+            return warns(names, "loaded, though no GPU is bound to it now", "loaded")
         return fails(names, "loaded", "loaded") if names else passes("nouveau", "not loaded")
     if other.kept_out:
         return passes("nouveau", "blacklisted in modprobe.d")

@@ -47,7 +47,8 @@ def gpudirect_rdma(
 
     ## Exceptions
     Not applicable without a hardware RDMA adapter, on GeForce (the driver refuses it), and for EFA,
-    which pins GPU memory by itself. Kernels before 5.12 with a vendor's backport are not known.
+    which pins GPU memory by itself. Kernels before 5.12 with a vendor's backport are not
+    recognised.
 
     ## What to do
     Run `modprobe nvidia-peermem` and name it in /etc/modules-load.d, or install the open kernel

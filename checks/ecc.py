@@ -10,6 +10,7 @@ from gpuaudit.check import (
     Expectations,
     Finding,
     Severity,
+    Verdict,
     check,
     expect,
     fails,
@@ -146,12 +147,20 @@ def aggregate_uncorrected(gpus: Gpus, want: EccExpectations) -> Iterator[Finding
     - https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/rma-policy-thresholds-for-row-remapping.html
     """
     for gpu in gpus.asked():
+        most = want.aggregate_uncorrected_max
+        counted = at_most(gpu.subject, gpu.aggregate_uncorrected, most, "over its life")
         if not isinstance(gpu.sram, Absent) and gpu.sram.threshold_exceeded:
             seen = f"{gpu.sram.parity} parity, {gpu.sram.secded} SEC-DED errors"
             yield fails(gpu.subject, "the SRAM error threshold is exceeded", seen)
+        elif unread(gpu.sram) and counted.verdict is Verdict.PASS:
+            yield expect(gpu.sram, None, of=gpu.subject)
         else:
-            most = want.aggregate_uncorrected_max
-            yield at_most(gpu.subject, gpu.aggregate_uncorrected, most, "over its life")
+            yield counted
+
+
+def unread(value: object) -> bool:
+    """A value that the GPU has and that was not to be had: half the evidence is no pass."""
+    return isinstance(value, Absent) and value.kind != "unsupported"
 
 
 def at_most(subject: str, count: int | Absent, most: int, when: str) -> Finding:

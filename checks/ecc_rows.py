@@ -37,14 +37,15 @@ def row_remap_pending(gpus: Gpus, want: EccRowsExpectations) -> Iterator[Finding
     """No repair of a memory row waits for a reset.
 
     ## Why it matters
-    Until the reset the pages of the bad row stay out of use, and with them contiguous memory.
+    A100, H100 and B200 keep the pages of the bad row out of use until the reset. Other GPUs (GA10x,
+    Ada) have no page offlining: they go on using the row, and the next access may kill a job.
 
     ## Evidence
     nvmlDeviceGetRemappedRows, pending.
 
     ## How it is judged
-    A waiting repair is what `ecc_rows.pending` says: running work is not hurt, so the base policy
-    warns.
+    `ecc_rows.pending` says how a waiting repair is judged. Where pages are taken out of use
+    running work is not hurt, so the base policy only warns; that of L40S fails.
 
     ## Exceptions
     Not applicable before Ampere and while MIG is on, when NVML does not tell.
@@ -54,6 +55,7 @@ def row_remap_pending(gpus: Gpus, want: EccRowsExpectations) -> Iterator[Finding
 
     ## References
     - https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/row-remapping.html
+    - https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/supported-gpus.html
     """
     judge = Verdict(want.pending)
     for gpu in gpus.asked():

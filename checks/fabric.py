@@ -41,6 +41,8 @@ def require_manager(scan: GpuScan, node: Machine, want: FabricExpectations) -> N
     """Raise NotApplicable where Fabric Manager does not belong, or does not run in this place."""
     if want.manager == "none":
         raise NotApplicable("Fabric Manager runs elsewhere for this product")
+    if scan.functions is None:
+        raise Unavailable("whether there is an NVSwitch cannot be told: the PCI bus was not read")
     if not scan.switches and (want.manager == "with-nvswitch" or node.is_vm):
         raise NotApplicable(NO_SWITCH)
     if node.container or scan.in_container:
@@ -109,7 +111,7 @@ def manager_version(
     """
     if not scan.image:
         require_manager(scan, node, want)
-    elif isinstance(versions.manager, Absent):
+    elif isinstance(versions.manager, Absent) and versions.manager.kind == "missing":
         raise NotApplicable("the image holds no Fabric Manager")
     driver = versions.driver
     if isinstance(driver, Absent):
@@ -133,7 +135,8 @@ def manager_enabled(
     The unit is installed, not masked, and wanted by a target.
 
     ## Exceptions
-    As for fabric-manager-running. In an image: not applicable unless the unit is installed.
+    As for fabric-manager-running. In an image: not applicable unless the unit is installed. Where
+    it runs without a unit, something else starts it (the GPU Operator's driver container).
 
     ## What to do
     Run `systemctl enable nvidia-fabricmanager`, after `systemctl unmask` if it is masked.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The GPUs are all there, alive and known."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -58,11 +59,13 @@ def count(scan: GpuScan, gpus: Gpus, node: Machine, want: GpuExpectations) -> It
 
     ## How it is judged
     NVML must list each function, and there must be `gpu.expected_count` of them where that is set.
-    On bare metal with NVSwitches on the bus the number is a multiple of 8, as on every such board.
+    On bare metal with NVSwitches on the bus the number of GPUs of one kind is a multiple of 8, as
+    on every such board.
 
     ## Exceptions
-    Virtual functions and GPUs handed to guests do not count. In a container or a Slurm job NVML
-    lists what was handed out. A GPU that does not answer on the bus is gpu-alive's.
+    Virtual functions and GPUs handed to guests do not count here, but they do count towards a whole
+    board. In a container or a job NVML lists what was handed out; a GPU without the NVIDIA driver
+    fails there too. A GPU that does not answer on the bus is gpu-alive's.
 
     ## What to do
     Read `dmesg | grep NVRM` for the named address, then reseat or replace the GPU or power-cycle
@@ -72,14 +75,17 @@ def count(scan: GpuScan, gpus: Gpus, node: Machine, want: GpuExpectations) -> It
     - https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
     - https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide
     """
-    if gpus.problem and not gpus.records:
+    there = len(scan.functions or gpus.records)
+    wrong = wrong_number(there, scan, want) or broken_board(scan, node, want)
+    if gpus.problem and not gpus.records and not (scan.functions and wrong):
         gpus.asked()
     if scan.functions is None and want.expected_count is None:
         yield unknown("GPUs", "the PCI bus was not recorded and the policy expects no number")
         return
-    there = len(scan.functions or gpus.records)
-    if wrong := wrong_number(there, scan, node, want):
+    if wrong:
         yield wrong
+    if gpus.problem and not gpus.records:
+        return
     missing = missing_gpus(scan, gpus)
     yield from (of_missing(one, scan) for one in missing)
     doubts = tuple(doubtful(scan, gpus))
@@ -88,14 +94,23 @@ def count(scan: GpuScan, gpus: Gpus, node: Machine, want: GpuExpectations) -> It
         yield passes("GPUs", there, expected=want.expected_count or there)
 
 
-def wrong_number(there: int, scan: GpuScan, node: Machine, want: GpuExpectations) -> Finding | None:
-    """The finding for a wrong number of GPUs on the bus, or None."""
-    if want.expected_count is not None and there != want.expected_count:
-        return fails("GPUs", f"{there} on the PCI bus", there, expected=want.expected_count)
-    if scan.switches and node.is_vm is False and want.expected_count is None and there % BOARD:
-        more = there - there % BOARD + BOARD
-        return fails("GPUs", "boards with NVSwitch carry 8", there, expected=more)
-    return None
+def wrong_number(there: int, scan: GpuScan, want: GpuExpectations) -> Finding | None:
+    """The finding for another number than the policy expects, or None."""
+    if want.expected_count is None or there == want.expected_count:
+        return None
+    away = f", {len(scan.handed_out)} more handed to guests" if scan.handed_out else ""
+    return fails("GPUs", f"{there} on the PCI bus{away}", there, expected=want.expected_count)
+
+
+def broken_board(scan: GpuScan, node: Machine, want: GpuExpectations) -> Finding | None:
+    """The finding for a board that lacks a GPU, or None: 8 of a kind with those of guests."""
+    if not scan.switches or node.is_vm is not False or want.expected_count is not None:
+        return None
+    there = max(Counter(scan.kinds).values(), default=0)
+    if there % BOARD == 0:
+        return None
+    more = there - there % BOARD + BOARD
+    return fails("GPUs", "boards with NVSwitch carry 8", there, expected=more)
 
 
 def doubtful(scan: GpuScan, gpus: Gpus) -> Iterator[Finding]:
@@ -110,7 +125,7 @@ def doubtful(scan: GpuScan, gpus: Gpus) -> Iterator[Finding]:
 
 def of_missing(one: MissingGpu, scan: GpuScan) -> Finding:
     """Missing is a fault, unless somebody took the GPU away from this process on purpose."""
-    if scan.confined:
+    if one.withheld:
         return not_applicable(one.address, f"not handed to {scan.confined}, where this runs")
     return (warns if one.excluded else fails)(one.address, one.why, "not in NVML's list")
 

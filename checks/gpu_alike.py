@@ -6,7 +6,15 @@ from typing import Annotated
 
 import msgspec
 
-from gpuaudit.check import Expectations, Finding, NotApplicable, Severity, check, expect
+from gpuaudit.check import (
+    Expectations,
+    Finding,
+    NotApplicable,
+    Severity,
+    check,
+    expect,
+    not_applicable,
+)
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.gpu import Gpu, Gpus, majority
 from gpuaudit.facts.gpurecord import Memory
@@ -66,8 +74,8 @@ def models_alike(gpus: Gpus) -> Iterator[Finding]:
     Every name equals the most frequent one.
 
     ## Exceptions
-    One GPU alone is not compared. For nodes that are mixed by design skip the check in the site
-    policy.
+    One GPU alone is not compared, nor is a GPU with an active display or the display card of a DGX
+    Station. For nodes that are mixed by design skip the check in the site policy.
 
     ## What to do
     Swap the GPU that differs for one of the node's model, or `skip: {gpu-models-alike: reason}`.
@@ -76,8 +84,13 @@ def models_alike(gpus: Gpus) -> Iterator[Finding]:
     - https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
     """
     found = several(gpus)
-    wanted = usual(list(found), lambda gpu: gpu.name)
-    yield from (expect(gpu.name, wanted, of=gpu.subject) for gpu in found)
+    workers = [gpu for gpu in found if not gpu.has_display] or list(found)
+    wanted = usual(workers, lambda gpu: gpu.name)
+    for gpu in found:
+        if gpu.has_display and gpu.name != wanted:
+            yield not_applicable(gpu.subject, "it is there for a display", gpu.name)
+        else:
+            yield expect(gpu.name, wanted, of=gpu.subject)
 
 
 @check("gpu-vbios-alike", severity=Severity.LOW)
@@ -112,7 +125,7 @@ def memory_alike(gpus: Gpus, want: GpuAlikeExpectations) -> Iterator[Finding]:
     """All GPUs of one model have the same amount of memory.
 
     ## Why it matters
-    The smallest GPU decides what fits; the job dies of out-of-memory on that one alone.
+    The smallest GPU decides what fits; the job runs out of memory on that one alone.
 
     ## Evidence
     nvmlDeviceGetMemoryInfo_v2, total.

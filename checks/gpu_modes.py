@@ -50,7 +50,8 @@ def persistence(
     legacy mode holds it: a warning, because it is lost when the module is loaded again.
 
     ## Exceptions
-    In a container the daemon cannot be seen and only the mode is judged.
+    In a container the daemon cannot be seen and only the mode is judged. A GPU with an active
+    display needs no persistence: the display server keeps the driver on it.
 
     ## What to do
     Run `systemctl enable --now nvidia-persistenced`; its ExecStart must not carry
@@ -61,6 +62,9 @@ def persistence(
     """
     for gpu in gpus.asked():
         mode = gpu.persistence if isinstance(gpu.persistence, Absent) else bool(gpu.persistence)
+        if mode is False and gpu.display_active == 1:
+            yield not_applicable(gpu.subject, "its display keeps the driver on it", mode)
+            continue
         yield expect(
             mode,
             want.persistence,
@@ -68,7 +72,8 @@ def persistence(
             message="persistence mode is off",
             cost="seconds of start for every first use of an idle GPU",
         )
-    if want.persistence and daemon.running is False and not scan.in_container:
+    legacy = any(gpu.persistence == 1 for gpu in gpus.records) and daemon.running is False
+    if want.persistence and legacy and not scan.in_container:
         yield warns(DAEMON, "does not run: the mode is lost when the driver is loaded again")
 
 
@@ -118,7 +123,8 @@ def bar1_size(gpus: Gpus, want: GpuModesExpectations) -> Iterator[Finding]:
 
     ## Exceptions
     Products that ship with a small BAR1 (T4, workstation boards with displays) and coherent ones
-    (GB200) have no expectation. With MIG on, NVML tells the share of an instance: not judged.
+    (GB200) have no expectation. With MIG on NVML tells the whole to root only, so that a
+    smaller BAR1 proves nothing; in a guest with a virtual GPU (vGPU) it is the host's affair.
 
     ## What to do
     Turn on Above 4G Decoding and Resizable BAR in the BIOS and reboot; on workstation boards set
@@ -131,12 +137,21 @@ def bar1_size(gpus: Gpus, want: GpuModesExpectations) -> Iterator[Finding]:
         yield bar1(gpu, want)
 
 
+def covers(gpu: Gpu) -> bool:
+    """BAR1 is known to hold all memory."""
+    if isinstance(gpu.bar1, Absent) or isinstance(gpu.memory, Absent):
+        return False
+    return gpu.bar1.total >= gpu.memory.total
+
+
 def bar1(gpu: Gpu, want: GpuModesExpectations) -> Finding:
     """One GPU."""
     if not want.bar1_covers_memory and not isinstance(gpu.bar1, Absent):
         return not_applicable(gpu.subject, NO_EXPECTATION, f"{gpu.bar1.total >> 20} MiB")
-    if gpu.mig_runs:
-        return not_applicable(gpu.subject, "MIG is on: NVML tells the share of an instance")
+    if gpu.mig_runs and not covers(gpu):
+        return not_applicable(gpu.subject, "MIG is on: perhaps the share of an instance")
+    if gpu.is_vgpu:
+        return not_applicable(gpu.subject, "a virtual GPU: its BAR1 is the host's affair")
     if isinstance(gpu.bar1, Absent) or isinstance(gpu.memory, Absent):
         missing = gpu.bar1 if isinstance(gpu.bar1, Absent) else gpu.memory
         return expect(missing, None, of=gpu.subject)

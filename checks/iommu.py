@@ -80,8 +80,11 @@ def mode(
 
 
 def type_of(group: IommuGroup | Absent) -> str | Absent:
-    """The type, or why it is not known."""
-    return group if isinstance(group, Absent) else group.type
+    """The type, or why it is not known. The kernel says "unknown" without a default domain."""
+    known = group if isinstance(group, Absent) else group.type
+    if known == "unknown":
+        return Absent("missing", "the kernel names no default domain for its IOMMU group")
+    return known
 
 
 def judged(

@@ -28,6 +28,8 @@ from gpuaudit.facts.slurm import SlurmLimits
 
 Findings = Iterator[Finding]
 OWN_LIMITS = "units may set limits of their own"
+EXEMPT = "CAP_IPC_LOCK exempts this process, and not the jobs of users"
+MAY_ASK = "those that get IPC_LOCK or a --ulimit of their own are exempt"
 
 
 class LimitsExpectations(Expectations, frozen=True, kw_only=True):
@@ -36,6 +38,7 @@ class LimitsExpectations(Expectations, frozen=True, kw_only=True):
     memlock_gib: Literal["unlimited"] | Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
     memlock_without_rdma: Literal["warn", "fail"]
     memlock_systemd_default: Literal["warn", "fail"]
+    memlock_containers: Literal["warn", "fail"]
 
 
 @check("limits-memlock-process", severity=Severity.HIGH)
@@ -49,17 +52,16 @@ def memlock_process(process: ProcessLimits, need: RdmaNeed, want: LimitsExpectat
     ## How it is judged
     The soft limit, and so the hard one, must reach `limits.memlock_gib` or all memory of the node.
     ## Exceptions
-    Without RDMA devices it warns: host memory that CUDA pins is not charged to this limit. The
-    kernel exempts root with CAP_IPC_LOCK, not the jobs of users.
+    Without RDMA devices it warns: host memory that CUDA pins is not charged to this limit. So it
+    does with CAP_IPC_LOCK (root, privileged containers), which the kernel exempts.
     ## What to do
     Set `LimitMEMLOCK=infinity` in the unit that starts jobs and restart it. In a container the
     runtime sets the limit: `docker run --ulimit memlock=-1`.
     ## References
     - https://github.com/torvalds/linux/blob/master/drivers/infiniband/core/umem.c
     """
-    note = ("CapEff has CAP_IPC_LOCK: this process is exempt",) if process.may_lock_anyway else ()
-    evidence = (*process.reading.evidence, *note)
-    return judge(msgspec.structs.replace(process.reading, evidence=evidence), need, want)
+    advisory = EXEMPT if process.may_lock_anyway else ""
+    return judge(msgspec.structs.replace(process.reading, advisory=advisory), need, want)
 
 
 @check("limits-memlock-systemd", severity=Severity.MEDIUM)
@@ -67,12 +69,14 @@ def memlock_systemd(defaults: DefaultLimits, need: RdmaNeed, want: LimitsExpecta
     """Services without a limit of their own may lock as much as RDMA needs.
 
     ## Why it matters
-    systemd gives 8 MiB to every service that says nothing: a few queue pairs and a small buffer.
+    systemd gives 8 MiB to every service that asks for nothing else: enough for a few queue pairs
+    and a small buffer.
     ## Evidence
     `systemctl show`, and system.conf with its drop-ins for the next boot.
     ## How it is judged
-    As limits-memlock-process, for both. It only warns unless `limits.memlock_systemd_default` says
-    fail, since the services that start jobs are judged one by one.
+    As limits-memlock-process, now and at the next boot. It only warns unless
+    `limits.memlock_systemd_default` says fail, since the services that start jobs are judged one by
+    one.
     ## Exceptions
     Not applicable where systemd does not run. The limits of process 1 itself say nothing.
     ## What to do
@@ -97,7 +101,8 @@ def memlock_slurmd(
     ## Evidence
     /proc/<pid>/limits of slurmd, its unit with drop-ins for the next boot, slurm.conf.
     ## How it is judged
-    As limits-memlock-process. The next boot, and a slurm.conf that propagates MEMLOCK, warn.
+    As limits-memlock-process. What only the next boot brings, and a slurm.conf that propagates
+    MEMLOCK, warn.
     ## Exceptions
     Not applicable without slurmd. Propagation does no harm where login nodes have no limit.
     ## What to do
@@ -123,7 +128,7 @@ def memlock_containerd(daemons: JobDaemons, need: RdmaNeed, want: LimitsExpectat
     ## Evidence
     /proc/<pid>/limits of containerd and crio, and their units with drop-ins for the next boot.
     ## How it is judged
-    As limits-memlock-process. The next boot warns while the system runs.
+    As limits-memlock-process. What only the next boot brings warns while the system runs.
     ## Exceptions
     Not applicable without either. A unit that is installed and not enabled is judged too.
     ## What to do
@@ -132,7 +137,7 @@ def memlock_containerd(daemons: JobDaemons, need: RdmaNeed, want: LimitsExpectat
     ## References
     - https://github.com/kubernetes/kubernetes/issues/3595
     """
-    yield from judge_all(daemons.contexts["containerd"], need, want)
+    yield from judge_all(handed_down(daemons.contexts["containerd"], want), need, want)
 
 
 @check("limits-memlock-docker", severity=Severity.HIGH)
@@ -145,7 +150,8 @@ def memlock_docker(docker: DockerLimits, need: RdmaNeed, want: LimitsExpectation
     default-ulimits in /etc/docker/daemon.json or --default-ulimit in docker.service, else the
     limits of containerd: running, and by its unit for the next boot.
     ## How it is judged
-    As limits-memlock-process.
+    As limits-memlock-process. It only warns unless `limits.memlock_containers` says fail, since a
+    container may be started with `--ulimit memlock=-1`.
     ## Exceptions
     Not applicable without Docker. A file changed after dockerd started counts from its restart on.
     ## What to do
@@ -154,7 +160,7 @@ def memlock_docker(docker: DockerLimits, need: RdmaNeed, want: LimitsExpectation
     ## References
     - https://docs.docker.com/reference/cli/dockerd/
     """
-    yield from judge_all(docker.readings, need, want)
+    yield from judge_all(handed_down(docker.readings, want), need, want)
 
 
 @check("limits-memlock-kubelet", severity=Severity.LOW)
@@ -166,7 +172,7 @@ def memlock_kubelet(daemons: JobDaemons, need: RdmaNeed, want: LimitsExpectation
     ## Evidence
     /proc/<pid>/limits of kubelet, k3s and rke2, and their units for the next boot.
     ## How it is judged
-    As limits-memlock-process. A plain kubelet only warns: it starts no container itself.
+    As limits-memlock-containerd. A plain kubelet only warns: it starts no container itself.
     ## Exceptions
     Not applicable where none of them is part of the node.
     ## What to do
@@ -174,7 +180,7 @@ def memlock_kubelet(daemons: JobDaemons, need: RdmaNeed, want: LimitsExpectation
     ## References
     - https://docs.k3s.io/architecture
     """
-    yield from judge_all(daemons.contexts["kubelet"], need, want)
+    yield from judge_all(handed_down(daemons.contexts["kubelet"], want), need, want)
 
 
 @check("limits-memlock-login", severity=Severity.MEDIUM)
@@ -196,6 +202,15 @@ def memlock_login(login: LoginLimits, need: RdmaNeed, want: LimitsExpectations) 
     - https://man7.org/linux/man-pages/man5/limits.conf.5.html
     """
     yield from judge_all(login.readings, need, want)
+
+
+def handed_down(
+    readings: tuple[Reading, ...] | Absent, want: LimitsExpectations
+) -> tuple[Reading, ...] | Absent:
+    """Readings of a container runtime, as advice where the policy says so."""
+    if isinstance(readings, Absent) or want.memlock_containers == "fail":
+        return readings
+    return tuple(msgspec.structs.replace(r, advisory=r.advisory or MAY_ASK) for r in readings)
 
 
 def judge_all(

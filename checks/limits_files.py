@@ -42,8 +42,9 @@ def open_files(
     As for locked memory: this process, slurmd, containerd, docker, SSH logins.
 
     ## How it is judged
-    A hard limit below `limits_files.hard` fails; a soft one below `limits_files.soft`
-    warns, for a program may raise that itself. The next boot warns while the system runs.
+    A hard limit below `limits_files.hard` fails; a soft one below `limits_files.soft` warns,
+    because a program may raise that itself. What only the next boot brings warns while the system
+    runs.
 
     ## Exceptions
     systemd keeps the soft limit at 1024 for programs that use select().

@@ -115,7 +115,8 @@ def swap_off(swap: Swap, machine: Machine, want: MemoryExpectations) -> Findings
 
     ## Exceptions
     `memory.swap: any` accepts swap. A swap partition that systemd finds by its GPT type is not seen
-    before it is on. In a container this is the host's swap.
+    before it is on. In a container this is the host's swap,
+    and its files say nothing of the next boot.
 
     ## What to do
     Run `swapoff -a` while enough memory is free, comment out the swap lines of /etc/fstab and

@@ -48,10 +48,10 @@ def shm_size(
     At least `memory_shm.min_gib`, and `memory_shm.min_fraction_of_memory` of MemTotal.
 
     ## Exceptions
-    A mount that is no tmpfs has no size of its own and is unknown.
+    A mount that is not a tmpfs has no size of its own: unknown.
 
     ## What to do
-    In a container start with `--ipc=host` or `--shm-size=1g` and more; on the host run
+    In a container start with `--ipc=host` or `--shm-size=1g` or more; on the host run
     `mount -o remount,size=50% /dev/shm` and correct its line in /etc/fstab.
 
     ## References

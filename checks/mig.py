@@ -98,7 +98,7 @@ def mode_alike(gpus: Gpus) -> Iterator[Finding]:
     """All GPUs of the node have the same MIG mode.
 
     ## Why it matters
-    One GPU left in MIG mode after a test keeps every job off that wants the whole node.
+    One GPU left in MIG mode after a test keeps off every job that wants the whole node.
 
     ## Evidence
     nvmlDeviceGetMigMode, current, of every GPU that has MIG.

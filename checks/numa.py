@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NUMA: where devices, CPUs and memory are, and whether the kernel moves pages about."""
+"""NUMA: where devices, CPUs and memory are. See also numa_balancing."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -12,9 +12,7 @@ from gpuaudit.check import (
     Finding,
     NotApplicable,
     Severity,
-    Verdict,
     check,
-    expect,
     expect_at_least,
     fails,
     passes,
@@ -25,23 +23,20 @@ from gpuaudit.facts.base import Absent
 from gpuaudit.facts.cpusets import format_list
 from gpuaudit.facts.node import Machine
 from gpuaudit.facts.numa import NumaNodes, contradiction, locate, require_consistent
-from gpuaudit.facts.numabalancing import KEY, NumaBalancing
 from gpuaudit.facts.pci import PciDevices
-from gpuaudit.topology import near_enough, nearest
+from gpuaudit.topology import is_provided, near_enough, nearest
 
 NO_GPU = "no NVIDIA GPU on this machine"
 WRONG_SOCKET = "processes and memory are placed on the wrong socket"
 GUESS = "drivers and NCCL place its memory and threads on any socket"
 DETOUR = "GPUDirect RDMA is off or slow: traffic crosses the CPU's own links"
-MOVES = "the kernel moves pages between nodes"
-SCAN = "page faults while up to 256 MiB of each process is unmapped a scan"
 
 
 class NumaExpectations(Expectations, frozen=True, kw_only=True):
     """What the policy wants of NUMA."""
 
-    automatic_balancing: Literal["disabled", "any"]
     gpu_nic_farthest: Literal["PIX", "PXB", "PHB", "NODE"]
+    gpu_nic_too_far: Literal["warn", "fail", "fail-with-nvswitch"]
     min_local_cpus_per_gpu: Annotated[int, msgspec.Meta(ge=1, le=1024)]
 
 
@@ -57,7 +52,7 @@ def tables_consistent(numa: NumaNodes) -> Finding:
 
     ## How it is judged
     Each online CPU is on one node; each node has a distance to every node, none below its own.
-    Every other NUMA check is unknown when this one fails.
+    Other NUMA checks are unknown when this one fails.
 
     ## Exceptions
     Nodes without CPUs are memory (Grace and POWER9 GPUs, CXL, HBM); numbers may have gaps.
@@ -71,14 +66,15 @@ def tables_consistent(numa: NumaNodes) -> Finding:
     """
     observed = f"{len(numa.nodes)} nodes, {len(numa.cpu_nodes)} with CPUs"
     if numa.problems:
-        wrong = f"inconsistent NUMA tables: {'; '.join(numa.problems)}"
-        return fails("NUMA tables", wrong, observed, cost=WRONG_SOCKET)
+        return fails("NUMA tables", numa.wrong, observed, cost=WRONG_SOCKET)
+    if numa.unread:
+        return unknown("NUMA tables", numa.unread, observed)
     return passes("NUMA tables", observed)
 
 
 @check("numa-node-known", severity=Severity.HIGH)
 def node_known(numa: NumaNodes, pci: PciDevices, machine: Machine) -> Iterator[Finding]:
-    """Every GPU, NIC and NVMe drive names the NUMA node it hangs on.
+    """Every GPU, NIC and NVMe drive names the NUMA node it belongs to.
 
     ## Why it matters
     Drivers, NCCL, Slurm and Kubernetes place memory and processes by it. Without it they guess.
@@ -91,10 +87,11 @@ def node_known(numa: NumaNodes, pci: PciDevices, machine: Machine) -> Iterator[F
     on bare metal and warns in a guest. Two files that disagree warn.
 
     ## Exceptions
-    Where one node has all CPUs -1 is normal. NICs without a driver are left out.
+    Where one node has all CPUs -1 is normal. NICs without a driver are left out,
+    and so are virtual NICs and drives of a guest.
 
     ## What to do
-    Update the BIOS: _PXM of the host bridge is missing or wrong. In a guest set NCCL_TOPO_FILE.
+    Update the BIOS: _PXM of the host bridge is missing. In a guest set NCCL_TOPO_FILE.
 
     ## References
     - https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci
@@ -102,7 +99,8 @@ def node_known(numa: NumaNodes, pci: PciDevices, machine: Machine) -> Iterator[F
     require_consistent(numa)
     if len(numa.cpu_nodes) <= 1:
         raise NotApplicable("one NUMA node has all CPUs: every device is local")
-    devices = [d for d in pci.of("gpu", "nic", "nvme") if d.role != "nic" or not d.unbound]
+    found = (d for d in pci.of("gpu", "nic", "nvme") if d.role != "nic" or not d.unbound)
+    devices = [d for d in found if not is_provided(d, is_vm=machine.is_vm)]
     if not devices:
         raise NotApplicable("no GPU, NIC or NVMe drive")
     for device in devices:
@@ -122,7 +120,7 @@ def node_known(numa: NumaNodes, pci: PciDevices, machine: Machine) -> Iterator[F
 def gpu_nic_locality(
     numa: NumaNodes, pci: PciDevices, machine: Machine, want: NumaExpectations
 ) -> Iterator[Finding]:
-    """Every GPU has an RDMA-capable NIC near by.
+    """Every GPU has an RDMA-capable NIC nearby.
 
     ## Why it matters
     GPUDirect RDMA works at full rate below one switch (PIX, PXB). Between sockets (SYS) NCCL does
@@ -137,7 +135,7 @@ def gpu_nic_locality(
     order PIX, PXB, PHB, NODE, SYS. Storage and management NICs may be anywhere.
 
     ## Exceptions
-    No RDMA-capable NIC. In a guest only NUMA nodes count: its PCI tree is made up.
+    Not applicable without an RDMA-capable NIC. In a guest only NUMA nodes count.
 
     ## What to do
     Load the RDMA driver of the NIC that is there (`modprobe mlx5_ib`), or move the NIC to the
@@ -151,6 +149,10 @@ def gpu_nic_locality(
     gpus, nics = pci.of("gpu"), pci.rdma_nics()
     if not gpus or not nics:
         raise NotApplicable("no RDMA-capable NIC has its driver" if gpus else NO_GPU)
+    strict = want.gpu_nic_too_far == "fail" or (
+        want.gpu_nic_too_far == "fail-with-nvswitch" and bool(pci.of("nvswitch"))
+    )
+    too_far = fails if strict else warns
     for gpu in gpus:
         nic, near = nearest(gpu, nics, numa, is_vm=machine.is_vm)
         good = near_enough(near, want.gpu_nic_farthest)
@@ -161,7 +163,7 @@ def gpu_nic_locality(
             yield passes(gpu.address, seen, expected=expected)
         else:
             message = f"the nearest RDMA-capable NIC is {near.kind} away"
-            yield fails(gpu.address, message, seen, expected=expected, cost=DETOUR)
+            yield too_far(gpu.address, message, seen, expected=expected, cost=DETOUR)
 
 
 @check("numa-local-cpus-online", severity=Severity.MEDIUM)
@@ -190,8 +192,7 @@ def local_cpus_online(
     - https://docs.kernel.org/core-api/cpu_hotplug.html
     """
     require_consistent(numa)
-    gpus = pci.of("gpu")
-    if not gpus:
+    if not (gpus := pci.of("gpu")):
         raise NotApplicable(NO_GPU)
     places = {gpu.address: locate(gpu, numa) for gpu in gpus}
     sharing = Counter(place for place in places.values() if isinstance(place, int))
@@ -208,43 +209,3 @@ def local_cpus_online(
             message=f"node {place} has CPUs {format_list(local)} for {sharing[place]} GPUs",
             cost="its process runs on another socket or waits for a CPU",
         )
-
-
-@check("numa-balancing-off", severity=Severity.MEDIUM)
-def balancing_off(balancing: NumaBalancing, want: NumaExpectations) -> Iterator[Finding]:
-    """Automatic NUMA balancing is off, now and after the next boot.
-
-    ## Why it matters
-    The kernel unmaps pages to see who touches them, 256 MiB a scan: page faults, and step jitter.
-
-    ## Evidence
-    /proc/sys/kernel/numa_balancing. For the next boot: sysctl.d in its order of precedence, the
-    active tuned profile, `numa_balancing=` of the kernel command line, /boot/config-RELEASE.
-
-    ## How it is judged
-    0 passes, 1 and 3 fail, 2 (memory tiering) warns, a 0 that the next boot will not keep warns.
-    In an image only the next boot is judged.
-
-    ## Exceptions
-    One NUMA node, or a kernel without the feature: nothing to balance.
-
-    ## What to do
-    Run `sysctl -w kernel.numa_balancing=0`, and make it last with a line
-    `kernel.numa_balancing = 0` in /etc/sysctl.d/90-gpuaudit.conf.
-
-    ## References
-    - https://docs.kernel.org/admin-guide/sysctl/kernel.html#numa-balancing
-    - https://www.freedesktop.org/software/systemd/man/latest/sysctl.d.html
-    """
-    if balancing.nodes == 1:
-        raise NotApplicable("one NUMA node: nothing to balance")
-    if want.automatic_balancing == "any":
-        raise NotApplicable("the policy accepts any value")
-    now, after = balancing.running, balancing.next_boot
-    if now is not None:
-        worst = Verdict.WARN if now == 2 else Verdict.FAIL
-        yield expect(now, 0, of=KEY, message=MOVES, cost=SCAN, otherwise=worst)
-    if not now:
-        worst = Verdict.FAIL if now is None else Verdict.WARN
-        sets = f"{after.source} sets it to {after.value}"
-        yield expect(after.value, 0, of=f"{KEY} at boot", message=sets, otherwise=worst)

@@ -17,6 +17,7 @@ from gpuaudit.check import (
     not_applicable,
     passes,
     unknown,
+    warns,
 )
 from gpuaudit.facts.gpulink import GpuLinksNow, LinkNow
 from gpuaudit.facts.node import Machine
@@ -57,7 +58,7 @@ def settled(device: PciDevice, found: Judged, seen: str, best: str) -> Finding |
 
 @check("pcie-link-width", severity=Severity.HIGH)
 def link_width(devices: PciDevices, machine: Machine, want: PcieExpectations) -> Iterator[Finding]:
-    """Every GPU, NIC and NVMe link has all the lanes both its ends can drive.
+    """Every GPU, NIC and NVMe link has all the lanes that both ends support.
 
     ## Why it matters
     A link that trained with half its lanes halves every copy, and nothing reports it.
@@ -97,7 +98,7 @@ def width_finding(device: PciDevice, link: Hop, wired: int | None) -> Finding:
         f"the link has {found.now:g} of {found.want:g} lanes",
         now,
         expected=best,
-        cost=link.loss(width=int(found.now)),
+        cost=link.loss(width=int(found.now), wired=wired),
     )
 
 
@@ -109,7 +110,7 @@ def link_speed(
     now: GpuLinksNow,
     want: PcieExpectations,
 ) -> Iterator[Finding]:
-    """Every GPU, NIC and NVMe link runs at the speed both its ends can.
+    """Every GPU, NIC and NVMe link runs at the speed that both ends support.
 
     ## Why it matters
     One generation less is half the bandwidth. Signal errors or firmware settings hold links down.
@@ -130,8 +131,9 @@ def link_speed(
     is unknown. In a guest only the device's own end counts.
 
     ## What to do
-    Load a GPU first. Then look for link errors (aer_dev_correctable, dmesg), reseat the card, and
-    set the slot's link speed to auto in the firmware setup.
+    Put load on a GPU and run this check again. If the link stays slow, look for link errors
+    (aer_dev_correctable, `dmesg`), reseat the card, and set the slot's link speed to auto in the
+    firmware setup.
 
     ## References
     - https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci
@@ -199,6 +201,7 @@ def path_narrowest(devices: PciDevices, machine: Machine) -> Iterator[Finding]:
 
     ## How it is judged
     Each link above must carry now what the device's own can at its best. The narrowest is named.
+    One that runs at its own best, and is built for less than the device, only warns.
 
     ## Exceptions
     Ends that disagree are unknown: outer ports of some switches report made-up values. A slow
@@ -231,6 +234,9 @@ def way_finding(devices: PciDevices, device: PciDevice) -> Finding:
         return unknown(device.address, f"{way.hop.name}: {way.reason}", seen)
     if way.outcome == "good":
         return passes(device.address, seen, expected=least)
-    message = f"{way.hop.name} is narrower than the device's own link"
     cost = loss(way.now, way.want) if way.now and way.want else None
+    if way.outcome == "built":
+        message = f"{way.hop.name} runs at its best, which is less than the device's own link"
+        return warns(device.address, message, seen, expected=least, cost=cost)
+    message = f"{way.hop.name} is narrower than the device's own link"
     return fails(device.address, message, seen, expected=least, cost=cost)

@@ -6,7 +6,16 @@ from typing import Annotated
 
 import msgspec
 
-from gpuaudit.check import Expectations, Finding, Severity, check, expect, fails, passes
+from gpuaudit.check import (
+    Expectations,
+    Finding,
+    Severity,
+    check,
+    expect,
+    fails,
+    passes,
+    warns,
+)
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.gpu import Gpu, Gpus
 
@@ -36,7 +45,8 @@ def margin(gpus: Gpus, want: ThermalExpectations) -> Iterator[Finding]:
     The distance is at least `thermal.margin_min_c`.
 
     ## Exceptions
-    Thresholds of Ada and later are used only where they are plausible temperatures.
+    A GPU on which a program computes and that is not yet at its limit is a warning: it still runs
+    at full clock. Thresholds of Ada and later are used only where they are plausible temperatures.
 
     ## What to do
     Check fans, filters, air flow or coolant of the slot, and compare with the node's other GPUs.
@@ -54,7 +64,8 @@ def margin(gpus: Gpus, want: ThermalExpectations) -> Iterator[Finding]:
         if distance >= want.margin_min_c:
             yield passes(gpu.subject, f"{distance} C", **fields)
         else:
-            yield fails(gpu.subject, f"{distance} C below its limit", f"{distance} C", **fields)
+            judge = warns if gpu.computes and distance > 0 else fails
+            yield judge(gpu.subject, f"{distance} C below its limit", f"{distance} C", **fields)
 
 
 def degrees(gpu: Gpu) -> str:

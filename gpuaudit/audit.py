@@ -13,7 +13,11 @@ from gpuaudit import __version__, packs, waivers
 from gpuaudit.catalogue import what_to_do
 from gpuaudit.check import JUDGED, Check, Verdict, worst
 from gpuaudit.engine import Audit, Facts, judge
+from gpuaudit.facts.base import Absent
+from gpuaudit.facts.cpu import CpuSets
+from gpuaudit.facts.cpusets import format_list
 from gpuaudit.facts.node import Machine
+from gpuaudit.facts.numa import NumaNodes
 from gpuaudit.facts.pci import PciDevices
 from gpuaudit.host import Host, NotApplicable, Unavailable
 from gpuaudit.host.answers import NvmlAnswers
@@ -124,6 +128,7 @@ def node_of(facts: Facts, policy: Policy) -> Node:
     """What the machine is, as far as it could be read."""
     machine: Machine = facts.get(Machine)
     names, driver = gpu_names(facts)
+    online, offline = cpu_lists(facts)
     return Node(
         hostname=machine.hostname,
         machine=" ".join(w for w in (machine.vendor, machine.product) if w) or None,
@@ -132,10 +137,34 @@ def node_of(facts: Facts, policy: Policy) -> Node:
         architecture=machine.architecture,
         virtualization=machine.hypervisor,
         boot_id=machine.boot_id,
+        cpus_online=online,
+        cpus_offline=offline,
+        numa_nodes=numa_ids(facts),
         gpus=names,
         driver=driver,
         sku=policy.sku,
     )
+
+
+def cpu_lists(facts: Facts) -> tuple[str | None, str | None]:
+    """The CPUs that are online, and those that are present and not online."""
+    try:
+        cpus: CpuSets = facts.get(CpuSets)
+    except (Unavailable, NotApplicable):
+        return None, None
+    if isinstance(cpus.online, Absent):
+        return None, None
+    missing = None if isinstance(cpus.present, Absent) else format_list(cpus.present - cpus.online)
+    return format_list(cpus.online), missing
+
+
+def numa_ids(facts: Facts) -> tuple[int, ...] | None:
+    """Ids of the NUMA nodes."""
+    try:
+        found: NumaNodes = facts.get(NumaNodes)
+    except (Unavailable, NotApplicable):
+        return None
+    return tuple(node.id for node in found.nodes)
 
 
 def gpu_names(facts: Facts) -> tuple[tuple[str, ...] | None, str | None]:

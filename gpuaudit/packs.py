@@ -78,7 +78,7 @@ def folder_names(folder: str) -> list[str]:
 def parse_entry_points(path: str) -> Iterator[tuple[str, str]]:
     """The lines of our group in one entry_points.txt; nothing when the file is not there."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", errors="replace") as file:
             text = file.read()
     except OSError:
         return

@@ -24,8 +24,13 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     architecture: str | None = None
     virtualization: str | None = None
     boot_id: str | None = None
-    cpus: int | None = None
-    numa_nodes: int | None = None
+    cpus_online: str | None = None
+    """A CPU list such as 0-95."""
+
+    cpus_offline: str | None = None
+    """Present and not online; an empty text for none."""
+
+    numa_nodes: tuple[int, ...] | None = None
     gpus: tuple[str, ...] | None = None
     """Product names, or PCI IDs without NVML; null when it cannot be told whether there are any."""
 
@@ -85,7 +90,25 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 def encode(report: Report) -> bytes:
     """The report as indented JSON with a final newline."""
-    return msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n"
+    return json_of(report)
+
+
+def json_of(value: object) -> bytes:
+    """Any record as indented JSON with a final newline. Names that are no UTF-8 lose the rest."""
+    try:
+        data = msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        data = msgspec.json.encode(encodable(msgspec.to_builtins(value)))
+    return msgspec.json.format(data, indent=2) + b"\n"
+
+
+def encodable(value: Any) -> Any:
+    """The same with a question mark for each byte of a file name that is no UTF-8."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {encodable(key): encodable(inner) for key, inner in value.items()}
+    return [encodable(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 def decode(data: bytes) -> Report:

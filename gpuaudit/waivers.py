@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from gpuaudit.check import Finding, Severity, Verdict, worst
-from gpuaudit.policy.located import Located, PolicyError
+from gpuaudit.policy.located import Located, PolicyError, read_document
 from gpuaudit.policy.profiles import require_known
 from gpuaudit.report import Result
 
@@ -44,11 +44,7 @@ class PlacedWaiver(msgspec.Struct, frozen=True):
 
 def load_waivers(path: str, known: Iterable[str]) -> tuple[PlacedWaiver, ...]:
     """Read a waiver file. Raises PolicyError with file and line, also for unknown checks."""
-    try:
-        with open(path, "rb") as file:
-            located = Located(path, file.read())
-    except OSError as error:
-        raise PolicyError(f"{path}: {error.strerror}") from None
+    located = Located(path, read_document(path))
     found = located.convert(located.value, WaiverFile)
     placed = tuple(PlacedWaiver(w, located.at(("waivers", i))) for i, w in enumerate(found.waivers))
     ids = sorted(known)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report for a terminal or a log: worst first, one block a check, one line a finding."""
 
+import os
+import re
 import shutil
 import sys
 import textwrap
@@ -11,6 +13,7 @@ from gpuaudit.check import Finding, Verdict
 from gpuaudit.report import Report, Result
 
 PLAIN_WIDTH = 100
+GLUE = "\u00a0"  # a space that textwrap does not break at
 WORDS = {
     Verdict.FAIL: "FAIL",
     Verdict.ERROR: "ERROR",
@@ -43,23 +46,33 @@ class Page:
         self.lines: list[str] = []
 
     def add(self, text: str = "", indent: str = "", first: str | None = None) -> None:
-        """Wrap `text` to the width; continuation lines get `indent`."""
+        """Wrap `text` to the width; continuation lines get `indent`.
+
+        A `command` stays on one line where it fits, so that it can be copied.
+        """
         lead = indent if first is None else first
+        room = self.width - len(indent) - len("` ,")
+        kept = re.sub(rf"`[^`]{{1,{room}}}`", lambda m: m[0].replace(" ", GLUE), text)
         wrapped = textwrap.wrap(
-            text, self.width, initial_indent=lead, subsequent_indent=indent, break_on_hyphens=False
+            kept, self.width, initial_indent=lead, subsequent_indent=indent, break_on_hyphens=False
         )
-        self.lines += wrapped or [""]
+        self.lines += [line.replace(GLUE, " ") for line in wrapped] or [""]
 
     def paint(self, text: str, verdict: Verdict) -> str:
         """The verdict's colour around `text` on a terminal."""
         return f"\x1b[{COLOURS[verdict]}m{text}\x1b[0m" if self.colour else text
+
+    def colour_word(self, line: int, verdict: Verdict) -> None:
+        """Paint the verdict that a finished line starts with."""
+        word = WORDS[verdict]
+        self.lines[line] = self.paint(word, verdict) + self.lines[line].removeprefix(word)
 
 
 def render(report: Report, *, verbose: bool = False, terminal: bool = False) -> str:
     """Render for the terminal's width and colour, or plain at 100 columns."""
     on_terminal = terminal and sys.stdout.isatty()
     width = shutil.get_terminal_size((PLAIN_WIDTH, 24)).columns if on_terminal else PLAIN_WIDTH
-    page = Page(max(width, 40), colour=on_terminal)
+    page = Page(max(width, 40), colour=on_terminal and takes_colour())
     head(page, report)
     for verdict in SHOWN_IN_FULL:
         for result in sorted_by_severity(report, verdict):
@@ -69,6 +82,11 @@ def render(report: Report, *, verbose: bool = False, terminal: bool = False) -> 
         passes(page, report)
     foot(page, report, verbose=verbose)
     return "\n".join(page.lines) + "\n"
+
+
+def takes_colour() -> bool:
+    """Neither the user (https://no-color.org) nor the kind of terminal says no."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def sorted_by_severity(report: Report, verdict: Verdict) -> list[Result]:
@@ -112,11 +130,11 @@ def block(page: Page, result: Result) -> None:
     word = WORDS[result.verdict]
     start = len(page.lines)
     page.add(
-        f"{word:<8}{result.check}  [{result.severity.value}] {result.title}",
+        f"{word:<8}{result.check}  [{result.severity.value}] wanted: {result.title}",
         indent=" " * 8,
         first="",
     )
-    page.lines[start] = page.lines[start].replace(word, page.paint(word, result.verdict), 1)
+    page.colour_word(start, result.verdict)
     if not result.findings and result.reason:
         page.add(clean(result.reason), indent=" " * 8)
     for text, verdict in findings(result):
@@ -214,9 +232,12 @@ def foot(page: Page, report: Report, *, verbose: bool) -> None:
     counts = report.summary.counts
     told = [f"{counts[v.value]} {WORDS[v].lower()}" for v in Verdict if counts.get(v.value)]
     verdict = report.summary.verdict
-    word = page.paint(WORDS[verdict], verdict)
     seconds = report.run.duration_ms / 1000
-    page.lines.append(f"{word}: {len(report.results)} checks in {seconds:.2f} s: {', '.join(told)}")
+    number = len(report.results)
+    checks = f"{number} check{'' if number == 1 else 's'} in {seconds:.2f} s"
+    start = len(page.lines)
+    page.add(f"{WORDS[verdict]}: {checks}: {', '.join(told)}")
+    page.colour_word(start, verdict)
     if not verbose and (counts["fail"] or counts["warn"]):
         page.add("gpuaudit explain ID tells more about a check; -v shows what is good")
 

@@ -39,6 +39,7 @@ def scan(addresses: Iterable[str], **changes: Any) -> GpuScan:
         "switches": (),
         "listed": listed,
         "confined": None,
+        "kinds": tuple(one.id for one in functions),
     }
     return GpuScan(**{**fields, **changes})
 

@@ -5,10 +5,13 @@ import json
 import os
 import re
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.shell_completion import BashComplete
 from click.testing import CliRunner, Result
 from trees import make_host
 
@@ -69,7 +72,7 @@ def test_a_snapshot_is_judged(call: Call, snapshot: str) -> None:
     code, out, _ = call("run", "--snapshot", snapshot, "--select", "memory-thp-enabled", "-v")
     assert code == 0
     assert "memory-thp-enabled: madvise" in out
-    assert "PASS: 1 checks" in out
+    assert "PASS: 1 check in" in out
 
 
 def test_a_failure_ends_in_1_and_says_what_to_do(call: Call, tmp_path: Path) -> None:
@@ -135,9 +138,12 @@ def test_json_is_one_document(call: Call, snapshot: str) -> None:
 
 
 WRONG = {
-    "a misspelt command": (("rum",), "no command is named rum; did you mean run"),
+    "a misspelt command": (("rum",), "no command is named rum; did you mean run?"),
     "a misspelt check": (("run", "--select", "pcie-link-widht"), "did you mean pcie-link-width"),
-    "a glob for nothing": (("run", "--ignore", "zzz-*"), "no check is named zzz-*"),
+    "a glob for nothing": (
+        ("run", "--ignore", "zzz-*"),
+        "no check is named zzz-*; gpuaudit list shows them all",
+    ),
     "a misspelt profile": (
         ("run", "--profile", "nigtly"),
         "no profile is named nigtly; did you mean nightly",
@@ -161,7 +167,21 @@ WRONG = {
         "/nowhere/w.yaml: No such file",
     ),
     "a folder as policy": (("run", "--policy", "/etc"), "/etc: Is a directory"),
-    "a zero timeout": (("run", "--timeout", "0"), "0.0 is not in the range"),
+    "a zero timeout": (("run", "--timeout", "0"), "0 is not a number of seconds"),
+    "a timeout that is no number": (("run", "--timeout", "nan"), "nan is not a number of seconds"),
+    "a timeout with a unit": (("run", "--timeout", "10s"), "10s is not a number of seconds"),
+    "an empty variable as snapshot": (("run", "--snapshot", ""), "it is empty"),
+    "an empty variable as selection": (("run", "--select", " "), "it is empty"),
+    "a selection of commas": (("run", "--select", ","), "names no check"),
+    "nothing left to run": (("run", "--ignore", "*"), "no check is left to run"),
+    "an output that is a folder": (
+        ("run", "--select", "cpu-smt", "--format", "json", "-o", "/etc"),
+        "/etc: is a folder",
+    ),
+    "a folder that is no image": (("run", "--root", "/proc/self/net"), "not the root of an image"),
+    "a list of nothing": (("list", "zzz"), "no check is named zzz; gpuaudit list shows them all"),
+    "explain without an ID": (("explain",), "Missing argument 'ID'. See: gpuaudit explain --help"),
+    "an unknown shell": (("completion", "tcsh"), "'tcsh' is not one of"),
     "an unknown option": (("run", "--jsn"), "No such option"),
     "explain of nothing": (("explain", "acs"), "no check is named acs"),
 }
@@ -173,7 +193,66 @@ def test_a_wrong_turn_is_one_clear_line_and_2(call: Call, name: str) -> None:
     code, out, err = call(*args)
     assert (code, out) == (2, "")
     assert said in err
-    assert "Traceback" not in err
+    assert err.startswith("gpuaudit: ")
+    assert err.count("\n") == 1
+
+
+def test_wrong_use_is_unknown_to_nagios(call: Call) -> None:
+    assert call("run", "--exit-codes", "nagios", "--policy", "/nowhere/p.yaml")[0] == 3
+    assert call("run", "--exit-codes=nagios", "--jsn")[0] == 3
+    assert call("run", "--exit-codes", "npd", "--jsn")[0] == 2
+
+
+def test_output_never_replaces_what_is_no_plain_file(
+    call: Call, snapshot: str, tmp_path: Path
+) -> None:
+    pipe, link, target = tmp_path / "pipe", tmp_path / "latest.txt", tmp_path / "monday.txt"
+    os.mkfifo(pipe)
+    link.symlink_to(target)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    select = ("run", "--snapshot", snapshot, "--select", "memory-thp-enabled")
+    assert call(*select, "--format", "text", "-o", str(pipe))[0] == 0
+    assert b"PASS" in os.read(reader, 4096)
+    os.close(reader)
+    assert stat.S_ISFIFO(pipe.lstat().st_mode)
+    assert call(*select, "-o", str(link))[0] == 0
+    assert link.is_symlink()
+    assert "PASS" in target.read_text()
+    assert "PASS" in call(*select, "-o", "-")[1]
+
+
+def test_a_reader_that_goes_away_is_no_finding() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    command = [sys.executable, "-m", "gpuaudit", "list"]
+    done = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, check=False)
+    os.close(write_end)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize(
+    ("words", "typed", "offered"),
+    [
+        ([], "ru", ["run"]),
+        ([], "d", []),
+        (["explain"], "pcie-link-w", ["pcie-link-width"]),
+        (["list"], "pcie-link-w", ["pcie-link-width"]),
+        (["run", "--ignore"], "pcie-link-w", ["pcie-link-width"]),
+        (["run", "--select"], "cpu-smt,pcie-link-w", ["cpu-smt,pcie-link-width"]),
+        (["run", "--profile"], "n", ["nightly"]),
+        (["run", "--exit-codes"], "np", ["npd"]),
+        (["policy"], "ch", ["check"]),
+    ],
+)
+def test_the_tab_key_offers(words: list[str], typed: str, offered: list[str]) -> None:
+    shell = BashComplete(cli, {}, "gpuaudit", "_GPUAUDIT_COMPLETE")
+    assert [item.value for item in shell.get_completions(words, typed)] == offered
+
+
+def test_the_tab_key_offers_files_and_folders() -> None:
+    shell = BashComplete(cli, {}, "gpuaudit", "_GPUAUDIT_COMPLETE")
+    assert shell.get_completions(["run", "--snapshot"], "x")[0].type == "file"
+    assert shell.get_completions(["run", "--root"], "x")[0].type == "dir"
 
 
 def test_a_hostile_name_cannot_paint_the_terminal(call: Call, tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ WRONG = {
     "broken YAML": (HEAD + "  memory: [\n", 4, "not valid YAML"),
     "a tab": (HEAD + "\tmemory: {}\n", 3, "not valid YAML"),
     "two documents": ("policy: 1\n---\npolicy: 1\n", 2, "not valid YAML"),
-    "a date that is none": (HEAD + "  memory:\n    swap: 2026-13-45\n", 1, "not valid YAML"),
+    "a date that is none": (HEAD + "  memory:\n    swap: 2026-13-45\n", 4, "not valid YAML"),
     "another version": ("# x\npolicy: 2\n", 2, "this release reads version 1"),
     "no version": ("expect: {}\n", 1, "missing required field `policy`"),
     "no mapping": ("- policy\n", 1, "a policy file is a mapping"),

@@ -5,6 +5,7 @@ import importlib
 import re
 from html.parser import HTMLParser
 
+import msgspec
 import pytest
 
 from gpuaudit.check import Finding, Severity, Verdict, fails, not_applicable, passes, unknown
@@ -132,6 +133,53 @@ def test_html_is_well_formed_inert_and_loads_nothing(hostname: str) -> None:
     for check in one.results:
         assert f'id="{check.check}"' in text
     assert "<code>a fix</code>" in text
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance, WCAG 2.2."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_html_text_has_contrast_in_both_schemes() -> None:
+    schemes = re.findall(r":root \{(.*?)\}", rendered("html", example()), re.DOTALL)
+    assert len(schemes) == 2
+    for scheme in schemes:
+        colours = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", scheme))
+        inks = set(colours) - {"paper", "card", "line"}
+        assert len(inks) == 9
+        for ink in inks:
+            for ground in ("paper", "card"):
+                light, dark = sorted(luminance(colours[c]) for c in (ink, ground))[::-1]
+                assert (light + 0.05) / (dark + 0.05) >= 4.5, (ink, ground)
+
+
+@pytest.mark.parametrize(
+    ("variables", "takes"),
+    [
+        ({"TERM": "xterm"}, True),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, False),
+        ({"TERM": "xterm", "NO_COLOR": ""}, True),
+        ({"TERM": "dumb"}, False),
+        ({}, False),
+    ],
+)
+def test_colour_is_asked_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], *, takes: bool
+) -> None:
+    for name in ("TERM", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert importlib.import_module(RENDERERS["text"]).takes_colour() is takes
+
+
+def test_a_command_is_not_broken_over_two_lines() -> None:
+    one = result("a-b", Verdict.FAIL, fails("x", "is bad"))
+    command = "`setpci -s PORT ECAP_ACS+6.w=0000:002c`"
+    told = msgspec.structs.replace(one, remediation=f"{'word ' * 14}{command} until the next boot.")
+    assert command in rendered("text", report(told))
 
 
 def test_json_is_the_report() -> None:

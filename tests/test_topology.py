@@ -13,13 +13,15 @@ from trees import Source, make_host
 from gpuaudit.cli.topology_command import command
 from gpuaudit.engine import Facts
 from gpuaudit.facts.base import Absent
+from gpuaudit.facts.cpu import CpuSets
+from gpuaudit.facts.numa import NumaNodes
 from gpuaudit.facts.pcilink import LinkEnd
 from gpuaudit.topology import Hop, Rate, Topology
 from gpuaudit.topology.names import DeviceNames
 from gpuaudit.topology.paths import hops_of, own_link
 from gpuaudit.topology.picture import render as render_svg
 from gpuaudit.topology.text import render as render_text
-from gpuaudit.topology.view import View, view_of
+from gpuaudit.topology.view import View, view_of, view_without_pci
 
 GEN5_X16 = LinkEnd(speed_gt_per_s=32.0, max_speed_gt_per_s=32.0, width=16, max_width=16)
 
@@ -204,7 +206,7 @@ def test_distance(tmp_path: Path) -> None:
 
 def view(folder: Path, files: Files) -> View:
     facts = facts_of(folder, {**BARE_METAL, **files})
-    return view_of(facts.get(Topology), facts.get(DeviceNames), "node-1")
+    return view_of(facts.get(Topology), facts.get(DeviceNames), "node-1", facts.get(CpuSets))
 
 
 def test_the_text_names_the_narrowest_link(tmp_path: Path) -> None:
@@ -269,3 +271,27 @@ def test_a_recording_without_pci_is_could_not_tell(tmp_path: Path) -> None:
     done = CliRunner().invoke(command, ["--snapshot", str(tmp_path / "root")])
     assert done.exit_code == 3
     assert "not recorded" in done.output
+
+
+def test_a_node_in_doubt_is_shown_as_read_and_marked(tmp_path: Path) -> None:
+    files = function("pci0000:00/0000:00:01.0", GPU, node="1", cpus="0-3")
+    (device,) = view(tmp_path, files).devices
+    assert (device.numa_node, device.local_cpus) == (1, "0-3")
+    assert device.numa_doubt == "numa_node is 1, but local_cpulist is 0-3"
+    unsaid = function("pci0000:00/0000:00:01.0", GPU, node="-1", cpus="0-7")
+    (device,) = view(tmp_path / "b", unsaid).devices
+    assert device.numa_node == -1
+    assert device.numa_doubt is not None
+
+
+def test_nodes_and_cpus_are_shown_without_pci_too(tmp_path: Path) -> None:
+    facts = facts_of(tmp_path, BARE_METAL)
+    shown = view_without_pci("not recorded", None, facts.get(NumaNodes), facts.get(CpuSets))
+    assert [(node.id, node.cpus, node.distances) for node in shown.numa] == [
+        (0, "0-3", (10, 21)),
+        (1, "4-7", (21, 10)),
+    ]
+    text = render_text(shown)
+    assert "note: PCI: not recorded" in text
+    assert "NUMA node 1  CPUs 4-7" in text
+    assert "is on the PCI bus" not in text

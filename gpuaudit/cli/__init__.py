@@ -2,7 +2,8 @@
 """The command line. One file a command; a command's module is imported when it is called."""
 
 import importlib
-from typing import Any
+import sys
+from typing import NoReturn
 
 import click
 
@@ -19,6 +20,8 @@ COMMANDS = {
     "completion": "print a shell completion script",
     "docs": "regenerate the tables in the documentation",
 }
+INTERRUPTED = 130
+HIDDEN = {"docs"}  # for those who work on gpuaudit itself
 
 
 class Lazy(click.Group):
@@ -39,23 +42,23 @@ class Lazy(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         """The command list, without importing every command for its first line."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl([row for row in COMMANDS.items() if row[0] not in HIDDEN])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click's, with the nearest command named in the error."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from gpuaudit.policy.located import nearest
+            from gpuaudit.cli.parameters import instead_of
 
-            ctx.fail(f"no command is named {args[0]}{nearest(args[0], list(COMMANDS))}")
+            ctx.fail(f"no command is named {args[0]}{instead_of(args[0], list(COMMANDS))}")
         return super().resolve_command(ctx, args)
 
 
 @click.group(
     cls=Lazy,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 good, 1 a finding, 2 wrong use, 3 could not tell.",
+    epilog="Exit codes: 0 no failure, 1 a failure, 2 wrong use, 3 could not be told.",
 )
 @click.version_option(__version__, prog_name="gpuaudit", message="%(prog)s %(version)s")
 def cli() -> None:
@@ -68,8 +71,12 @@ def cli() -> None:
     """
 
 
-def main(args: list[str] | None = None) -> Any:
+def main(args: list[str] | None = None) -> NoReturn:
     """Entry point: wrong input ends in one clear line and exit code 2, never in a traceback."""
-    from gpuaudit.cli.errors import guarded
+    try:
+        from gpuaudit.cli.errors import guarded
 
-    return guarded(cli, args)
+        guarded(cli, args)
+    except KeyboardInterrupt:  # before click is at work, which sees to it afterwards
+        click.echo("gpuaudit: interrupted", err=True)
+        sys.exit(INTERRUPTED)

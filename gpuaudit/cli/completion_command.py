@@ -20,4 +20,6 @@ def command(ctx: click.Context, shell: str) -> None:
     kind = get_completion_class(shell)
     if kind is None:
         refuse(f"click knows no completion for {shell}")
-    click.echo(kind(ctx.find_root().command, {}, "gpuaudit", "_GPUAUDIT_COMPLETE").source())
+    script = kind(ctx.find_root().command, {}, "gpuaudit", "_GPUAUDIT_COMPLETE").source()
+    # click's fish script cuts a title, and a list of IDs, at its first comma.
+    click.echo(script.replace('string split ","', 'string split -m 1 ","'))

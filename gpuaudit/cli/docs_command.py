@@ -47,7 +47,7 @@ def generated(folder: str, checks: dict[str, Check]) -> dict[str, str]:
     """File name -> what it should hold."""
     readme = read(os.path.join(folder, "README.md"))
     if BEGIN not in readme or END not in readme:
-        refuse(f"README.md: the markers {BEGIN} and {END} are missing")
+        refuse(f"no README.md with {BEGIN} in {folder}: run this in the source tree")
     before, _, rest = readme.partition(BEGIN)
     after = rest.partition(END)[2]
     return {

@@ -8,13 +8,20 @@ import click
 
 from gpuaudit import packs
 from gpuaudit.check import Check
+from gpuaudit.cli import parameters
 from gpuaudit.policy.profiles import chosen, load_profile
 
 
 @click.command("list")
-@click.option("--profile", metavar="NAME", help="Only the checks of this profile.")
+@click.option(
+    "--profile",
+    metavar="NAME",
+    type=parameters.given,
+    shell_complete=parameters.profiles,
+    help="Only the checks of this profile.",
+)
 @click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text")
-@click.argument("patterns", nargs=-1, metavar="[ID]...")
+@click.argument("patterns", nargs=-1, metavar="[ID]...", shell_complete=parameters.checks)
 def command(profile: str | None, format_name: str, patterns: tuple[str, ...]) -> None:
     """List the checks with severity and title.
 
@@ -31,7 +38,7 @@ def command(profile: str | None, format_name: str, patterns: tuple[str, ...]) ->
     for name in names:
         one = checks[name]
         click.echo(f"{name:<{width}}  {one.severity.value:<8}  {one.title}")
-    click.echo(f"{len(names)} checks")
+    click.echo(f"{len(names)} check{'' if len(names) == 1 else 's'}")
 
 
 def wanted(checks: dict[str, Check], profile: str | None, patterns: tuple[str, ...]) -> list[str]:
@@ -39,6 +46,7 @@ def wanted(checks: dict[str, Check], profile: str | None, patterns: tuple[str, .
     names = sorted(checks)
     if profile is not None:
         names = chosen(names, load_profile(profile))
+    parameters.require_checks(patterns, checks)
     if patterns:
         names = [n for n in names if any(fnmatch.fnmatchcase(n, p) for p in patterns)]
     return names

@@ -9,6 +9,7 @@ import click
 
 from gpuaudit import __version__, packs
 from gpuaudit.check import Check, Finding
+from gpuaudit.cli import parameters
 from gpuaudit.cli.errors import refuse
 from gpuaudit.cli.output import write_atomically
 from gpuaudit.engine import Facts, gpu_ids, judge_one
@@ -18,6 +19,15 @@ from gpuaudit.policy import Policy, load_policies
 from gpuaudit.policy.draft import draft, shown, written
 
 CHECK_TIMEOUT_S = 20.0
+site_policies = click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    metavar="FILE",
+    type=parameters.given,
+    shell_complete=parameters.files,
+    help="Add a site policy file.",
+)
 
 
 @click.group("policy")
@@ -31,9 +41,15 @@ def command() -> None:
     """
 
 
-@command.command("show")
-@click.option("--snapshot", metavar="PATH", help="For the node of this recording.")
-@click.option("--policy", "policies", multiple=True, metavar="FILE", help="Add a site policy file.")
+@command.command("show", short_help="print every value in effect and where it comes from")
+@click.option(
+    "--snapshot",
+    metavar="PATH",
+    type=parameters.given,
+    shell_complete=parameters.files,
+    help="For the node of this recording. [default: this machine]",
+)
+@site_policies
 @click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text")
 def show(snapshot: str | None, policies: tuple[str, ...], format_name: str) -> None:
     """Print every value that is in effect, with the file and line it came from.
@@ -78,8 +94,15 @@ def as_text(policy: Policy) -> Iterator[str]:
         yield f"skip {check_id}: {reason}"
 
 
-@command.command("check")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@command.command("check", short_help="say whether policy files can be used")
+@click.argument(
+    "files",
+    nargs=-1,
+    required=True,
+    metavar="FILE...",
+    type=parameters.given,
+    shell_complete=parameters.files,
+)
 def check(files: tuple[str, ...]) -> None:
     """Say whether policy files can be used; if not, the line, what is wrong and what is allowed.
 
@@ -94,10 +117,19 @@ def check(files: tuple[str, ...]) -> None:
         click.echo(f"{file}: good")
 
 
-@command.command("from")
-@click.argument("snapshot", metavar="SNAPSHOT")
-@click.option("-o", "--output", metavar="FILE", help="Write to a new file. [default: print it]")
-@click.option("--policy", "policies", multiple=True, metavar="FILE", help="Add a site policy file.")
+@command.command("from", short_help="draft a policy from the recording of a good node")
+@click.argument(
+    "snapshot", metavar="SNAPSHOT", type=parameters.given, shell_complete=parameters.files
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=parameters.given,
+    shell_complete=parameters.files,
+    help="Write to a new file. [default: print it]",
+)
+@site_policies
 def from_snapshot(snapshot: str, output: str | None, policies: tuple[str, ...]) -> None:
     """Draft a site policy from the recording of a known-good node.
 
@@ -108,6 +140,7 @@ def from_snapshot(snapshot: str, output: str | None, policies: tuple[str, ...]) 
     gpuaudit policy from good-node.tar.gz -o site.yaml
     gpuaudit run --policy site.yaml
     """
+    output = parameters.standard_output(output)
     if output and os.path.lexists(output):
         refuse(f"{output}: exists already; a draft replaces no file")
     text = drafted(Host.snapshot(snapshot), snapshot, policies)

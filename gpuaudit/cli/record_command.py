@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import click
 
+from gpuaudit.cli import parameters
 from gpuaudit.host import Host
 from gpuaudit.snapshot import Recorded, record, recorded_at_text
 
@@ -18,6 +19,8 @@ KIB = 1024
     "-o",
     "--output",
     metavar="PATH",
+    type=parameters.given,
+    shell_complete=parameters.files,
     help="A .tar.gz, a .tar.zst, or a folder that does not exist yet. "
     "[default: gpuaudit-HOST-TIME.tar.gz]",
 )

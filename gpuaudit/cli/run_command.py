@@ -5,7 +5,8 @@ import sys
 
 import click
 
-from gpuaudit import audit
+from gpuaudit import audit, packs
+from gpuaudit.cli import parameters
 from gpuaudit.cli.errors import refuse
 from gpuaudit.cli.output import FORMATS, deliver, format_for
 from gpuaudit.host import Host
@@ -16,20 +17,73 @@ NPD = {0: 0, 1: 1, 3: 2}
 
 
 @click.command("run")
-@click.option("--snapshot", metavar="PATH", help="Audit a recording: a folder or an archive.")
-@click.option("--root", metavar="DIR", help="Audit an image root that is not running.")
-@click.option("--profile", metavar="NAME", help="preflight (default), bringup, nightly or image.")
-@click.option("--policy", "policies", multiple=True, metavar="FILE", help="Add a site policy file.")
-@click.option("--select", multiple=True, metavar="ID", help="Run only these checks (IDs or globs).")
-@click.option("--ignore", multiple=True, metavar="ID", help="Leave these checks out.")
-@click.option("--waivers", metavar="FILE", help="Accepted findings, with reason, date and owner.")
+@click.option(
+    "--snapshot",
+    metavar="PATH",
+    type=parameters.given,
+    shell_complete=parameters.files,
+    help="Audit a recording: a folder or an archive.",
+)
+@click.option(
+    "--root",
+    metavar="DIR",
+    type=parameters.given,
+    shell_complete=parameters.folders,
+    help="Audit an image root that is not running.",
+)
+@click.option(
+    "--profile",
+    metavar="NAME",
+    type=parameters.given,
+    shell_complete=parameters.profiles,
+    help="preflight (default), bringup, nightly or image (default with --root).",
+)
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    metavar="FILE",
+    type=parameters.given,
+    shell_complete=parameters.files,
+    help="Add a site policy file.",
+)
+@click.option(
+    "--select",
+    multiple=True,
+    metavar="ID",
+    type=parameters.given,
+    shell_complete=parameters.checks,
+    help="Run only these checks: IDs or globs, joined by commas.",
+)
+@click.option(
+    "--ignore",
+    multiple=True,
+    metavar="ID",
+    type=parameters.given,
+    shell_complete=parameters.checks,
+    help="Leave these checks out.",
+)
+@click.option(
+    "--waivers",
+    metavar="FILE",
+    type=parameters.given,
+    shell_complete=parameters.files,
+    help="Accepted findings, with reason, date and owner.",
+)
 @click.option(
     "--format",
     "format_name",
     type=click.Choice(FORMATS),
     help="Default: text, or by the suffix of -o.",
 )
-@click.option("-o", "--output", metavar="FILE", help="Write the report to a file, atomically.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=parameters.given,
+    shell_complete=parameters.files,
+    help="Write the report to a file, atomically. [- is standard output]",
+)
 @click.option(
     "--exit-codes",
     type=click.Choice(["gpuaudit", "nagios", "npd"]),
@@ -37,7 +91,10 @@ NPD = {0: 0, 1: 1, 3: 2}
     show_default=True,
 )
 @click.option(
-    "--timeout", type=click.FloatRange(min=0.1), metavar="S", help="Seconds for the whole audit."
+    "--timeout",
+    type=parameters.seconds,
+    metavar="S",
+    help="Seconds for the whole audit. [default: the profile's]",
 )
 @click.option(
     "-v", "--verbose", is_flag=True, help="Show passes, and where a crashed check crashed."
@@ -68,6 +125,7 @@ def command(
     Exit codes: 0 no failure, 1 at least one failure, 2 wrong use, 3 nothing failed but something
     the profile requires could not be told. nagios maps them to 0, 2, 3, 3; npd to 0, 1, 2, 2.
     """
+    output = parameters.standard_output(output)
     if snapshot and root:
         refuse("--snapshot and --root exclude each other")
     chosen = format_for(format_name, output)
@@ -79,16 +137,23 @@ def command(
         ignore=words(ignore),
         timeout_s=timeout,
     )
+    if select or ignore:
+        parameters.require_checks((*request.select, *request.ignore), packs.load_checks())
     host = open_host(snapshot, root, request.timeout_s)
     done = audit.run(host, request)
     host.close()
+    if not done.report.results:
+        refuse("no check is left to run: --ignore takes away all that are selected")
     deliver(done.report, chosen, output, verbose=verbose, traces=done.traces)
     sys.exit(mapped(done.report, exit_codes))
 
 
 def words(values: tuple[str, ...]) -> tuple[str, ...]:
     """`--select a,b --select c` -> a, b, c."""
-    return tuple(w.strip() for value in values for w in value.split(",") if w.strip())
+    found = tuple(w.strip() for value in values for w in value.split(",") if w.strip())
+    if values and not found:
+        refuse(f"{','.join(values)} names no check; give an ID or a glob")
+    return found
 
 
 def open_host(snapshot: str | None, root: str | None, timeout_s: float | None) -> Host:
@@ -96,8 +161,8 @@ def open_host(snapshot: str | None, root: str | None, timeout_s: float | None) -
     if snapshot:
         return Host.snapshot(snapshot)
     if root:
-        return Host.image(root)
-    return Host.live(nvml_deadline_s=min(10.0, (timeout_s or 30.0) * 2 / 3))
+        return Host.image(parameters.image_root(root))
+    return Host.live(nvml_deadline_s=(timeout_s or 30.0) * 2 / 3)
 
 
 def mapped(report: Report, exit_codes: str) -> int:

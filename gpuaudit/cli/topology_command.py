@@ -2,20 +2,41 @@
 """gpuaudit topology."""
 
 import importlib
+import sys
+from typing import TYPE_CHECKING
 
 import click
 
+from gpuaudit.cli import parameters
 from gpuaudit.cli.errors import refuse
 from gpuaudit.cli.output import write_atomically
+from gpuaudit.cli.streams import encoded, say
 from gpuaudit.host import Host
 
+if TYPE_CHECKING:
+    from gpuaudit.engine import Facts
+    from gpuaudit.facts.base import Absent
+    from gpuaudit.facts.numa import NumaNodes
+    from gpuaudit.topology.view import View
+
+CANNOT_TELL = 3
 SUFFIXES = {".txt": "text", ".json": "json", ".svg": "svg"}
 
 
 @click.command("topology")
-@click.option("--snapshot", metavar="PATH", help="Look at a recording: a folder or an archive.")
 @click.option(
-    "--root", metavar="DIR", help="Look at another root folder that holds sys/ and proc/."
+    "--snapshot",
+    metavar="PATH",
+    type=parameters.given,
+    shell_complete=parameters.files,
+    help="Look at a recording: a folder or an archive.",
+)
+@click.option(
+    "--root",
+    metavar="DIR",
+    type=parameters.given,
+    shell_complete=parameters.folders,
+    help="Look at another root folder that holds sys/.",
 )
 @click.option(
     "--format",
@@ -23,7 +44,14 @@ SUFFIXES = {".txt": "text", ".json": "json", ".svg": "svg"}
     type=click.Choice(list(SUFFIXES.values())),
     help="Default: text, or by the suffix of -o.",
 )
-@click.option("-o", "--output", metavar="FILE", help="Write to a file, atomically.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=parameters.given,
+    shell_complete=parameters.files,
+    help="Write to a file, atomically. [- is standard output]",
+)
 def command(
     *, snapshot: str | None, root: str | None, format_name: str | None, output: str | None
 ) -> None:
@@ -40,14 +68,19 @@ def command(
 
     Exit codes: 0 shown, 2 wrong use, 3 the PCI devices cannot be told.
     """
+    output = parameters.standard_output(output)
     if snapshot and root:
         refuse("--snapshot and --root exclude each other")
     chosen = format_name or by_suffix(output)
-    text = rendered(open_host(snapshot, root), chosen)
+    view = seen(open_host(snapshot, root))
+    text = drawn(view, chosen)
     if output:
-        write_atomically(output, text.encode())
+        write_atomically(output, encoded(text))
     else:
-        click.echo(text, nl=False)
+        say(text, exact=chosen != "text")
+    if any(note.startswith("PCI: ") for note in view.notes):
+        click.echo(f"gpuaudit: the PCI devices cannot be told: {view.notes[0][5:]}", err=True)
+        sys.exit(CANNOT_TELL)
 
 
 def by_suffix(output: str | None) -> str:
@@ -68,29 +101,46 @@ def open_host(snapshot: str | None, root: str | None) -> Host:
     return Host.snapshot(chosen) if chosen else Host.live()
 
 
-def rendered(host: Host, chosen: str) -> str:
-    """Read the facts and draw them."""
-    import sys
-
+def seen(host: Host) -> "View":
+    """Read the facts. Without PCI devices the NUMA nodes and CPUs are left."""
     from gpuaudit.engine import Facts
+    from gpuaudit.facts.cpu import CpuSets
     from gpuaudit.facts.node import Machine
     from gpuaudit.host import NotApplicable, Unavailable
     from gpuaudit.topology import Topology
     from gpuaudit.topology.names import DeviceNames
-    from gpuaudit.topology.view import view_of
+    from gpuaudit.topology.view import view_of, view_without_pci
 
     facts = Facts(host)
+    name = facts.get(Machine).hostname
     try:
-        view = view_of(facts.get(Topology), facts.get(DeviceNames), facts.get(Machine).hostname)
-    except (Unavailable, NotApplicable) as absent:
-        click.echo(f"gpuaudit: the topology cannot be told: {absent.reason}", err=True)
-        sys.exit(3)
-    if chosen == "json":
-        import msgspec
+        cpus = facts.get(CpuSets)
+        return view_of(facts.get(Topology), facts.get(DeviceNames), name, cpus)
+    except NotApplicable as absent:
+        refuse(absent.reason)
+    except Unavailable as absent:
+        return view_without_pci(absent.reason, name, numa_of(facts), cpus)
 
-        return msgspec.json.format(msgspec.json.encode(view), indent=2).decode() + "\n"
-    module = importlib.import_module(
-        "gpuaudit.topology." + {"text": "text", "svg": "picture"}[chosen]
-    )
-    drawn: str = module.render(view)
-    return drawn
+
+def numa_of(facts: "Facts") -> "NumaNodes | Absent":
+    """The NUMA tables, or why there are none."""
+    from gpuaudit.facts.base import Absent
+    from gpuaudit.facts.numa import NumaNodes
+    from gpuaudit.host import Unavailable
+
+    try:
+        found: NumaNodes = facts.get(NumaNodes)
+    except Unavailable as absent:
+        return Absent("missing", absent.reason)
+    return found
+
+
+def drawn(view: "View", chosen: str) -> str:
+    """The view in the chosen format."""
+    if chosen == "json":
+        from gpuaudit.report import json_of
+
+        return json_of(view).decode()
+    module = {"text": "gpuaudit.topology.text", "svg": "gpuaudit.topology.picture"}[chosen]
+    text: str = importlib.import_module(module).render(view)
+    return text

@@ -12,7 +12,7 @@ from gpuaudit.host import Host, NotApplicable, Unavailable
 
 GRUB = ("/boot/grub/grub.cfg", "/boot/grub2/grub.cfg")
 ENTRIES = "/boot/loader/entries"
-GRUB_LINE = re.compile(r"^\s*linux(?:16|efi)?\s+\S+[ \t]*(.*)$", re.MULTILINE)
+GRUB_LINE = re.compile(r"^[ \t]*linux(?:16|efi)?[ \t]+\S+[ \t]*(.*)$", re.MULTILINE)
 BLS_LINE = re.compile(r"^options[ \t]+(.*)$", re.MULTILINE)
 RESCUE = re.compile(
     r"(?:^|\s)(?:single|recovery|rescue|emergency|systemd\.unit=(?:rescue|emergency)\S*)(?:\s|$)"

@@ -18,7 +18,9 @@ ACTIVE_DRIVERS = ("intel_pstate", "amd-pstate-epp")
 
 POLICY = re.compile(r"policy([0-9]{1,5})")
 NUMBER = re.compile(r"\b[0-9]{1,5}\b")
+STEP = re.compile(r"\b[0-9]{1,9}\b")
 MAX_KHZ = 100_000_000  # no CPU clocks at 100 GHz
+BOOST = f"{FOLDER}/cpufreq/boost"
 NO_SCALING = "no CPU frequency driver is loaded"
 
 
@@ -45,7 +47,13 @@ class Cpufreq(Fact, frozen=True, kw_only=True):
 
 
 class FrequencyLimit(Fact, frozen=True, kw_only=True):
-    """scaling_max_freq (what is allowed) and cpuinfo_max_freq (what the CPU can do), in kHz."""
+    """scaling_max_freq (what is allowed) and the highest clock one may ask for, in kHz.
+
+    That is cpuinfo_max_freq. acpi-cpufreq puts the boost clock there, which is no step of its table
+    and is reached with scaling_max_freq at the highest step too: on EPYC 2.45 GHz beside 3.53 GHz
+    is no cap. There the highest of scaling_available_frequencies counts (Linux commit 538b0188da46,
+    "cpufreq: ACPI: Set cpuinfo.max_freq directly if max boost is known").
+    """
 
     cpus: frozenset[int]
     allowed_khz: int | Absent
@@ -163,12 +171,14 @@ def frequency_limits(host: Host, scaling: Cpufreq) -> FrequencyLimits:
     """Read both maxima of every policy. cpuinfo_cur_freq is left alone: it asks the hardware."""
     if not scaling.policies:
         raise NotApplicable(NO_SCALING)
+    has_steps = scaling.driver == "acpi-cpufreq"
     return FrequencyLimits(
         limits=tuple(
             FrequencyLimit(
                 cpus=policy.cpus,
                 allowed_khz=number_of(host, f"{policy.path}/scaling_max_freq", MAX_KHZ),
-                possible_khz=number_of(host, f"{policy.path}/cpuinfo_max_freq", MAX_KHZ),
+                possible_khz=(has_steps and highest_step(host, policy.path))
+                or number_of(host, f"{policy.path}/cpuinfo_max_freq", MAX_KHZ),
             )
             for policy in scaling.policies
         ),
@@ -176,18 +186,40 @@ def frequency_limits(host: Host, scaling: Cpufreq) -> FrequencyLimits:
     )
 
 
+def highest_step(host: Host, folder: str) -> int | Absent | None:
+    """The highest of scaling_available_frequencies; None when there is known to be none."""
+    steps = text_of(host, f"{folder}/scaling_available_frequencies")
+    if isinstance(steps, Absent):
+        return None if steps.kind == "unsupported" else steps
+    return max(map(int, STEP.findall(steps)), default=None)
+
+
 @probe
 def turbo(host: Host) -> Turbo:
     """Read the switch of the driver. Raises NotApplicable when neither driver offers one."""
-    switches = {f"{FOLDER}/intel_pstate/no_turbo": 0, f"{FOLDER}/cpufreq/boost": 1}
+    switches = {f"{FOLDER}/intel_pstate/no_turbo": 0, BOOST: 1}
     seen = {path: number_of(host, path, 1) for path in switches}
     for path, value in seen.items():
         if not isinstance(value, Absent):
+            if path == BOOST and value == 0 and not has_boost(host):
+                raise NotApplicable("the CPU has no clock above its nominal one (acpi_cppc)")
             return Turbo(enabled=value == switches[path], source=path)
     unread = [x for x in seen.values() if isinstance(x, Absent) and x.kind != "unsupported"]
     if unread:
         raise Unavailable(unread[0].reason, "not-recorded")
     raise NotApplicable("the frequency driver offers no turbo switch")
+
+
+def has_boost(host: Host) -> bool:
+    """False when firmware is known to name no performance above the nominal one.
+
+    Not asked of intel_pstate, where turbo that the BIOS took away looks the same. cppc_cpufreq
+    shows its switch, off, on such CPUs too and refuses to turn it on (Linux
+    drivers/cpufreq/cppc_cpufreq.c; Documentation/admin-guide/acpi/cppc_sysfs.rst).
+    """
+    names = ("highest_perf", "nominal_perf")
+    best, nominal = (number_of(host, f"{FOLDER}/cpu0/acpi_cppc/{name}") for name in names)
+    return isinstance(best, Absent) or isinstance(nominal, Absent) or best > nominal
 
 
 def grouped(items: Iterable[Group], key: Callable[[Group], Hashable]) -> list[Member[Group]]:

@@ -9,7 +9,7 @@ import re
 PART = r"[0-9]{1,6}(-[0-9]{1,6}(:[0-9]{1,6}/[0-9]{1,6})?)?"
 LIST = re.compile(f"{PART}(,{PART})*")
 MASK = re.compile(r"(0x)?[0-9a-f]{1,8}(,[0-9a-f]{8})*|(0x)?[0-9a-f]{9,}", re.IGNORECASE)
-MAX_CPU = 1 << 16
+MAX_CPU = 1 << 14  # Linux is built for at most 8192 (NR_CPUS)
 MAX_MASK = MAX_CPU // 4 + MAX_CPU // 32  # hex digits, and a comma after every eight
 
 
@@ -57,10 +57,8 @@ def parse_mask(text: str) -> frozenset[int]:
 
 def format_list(cpus: frozenset[int] | set[int]) -> str:
     """{0, 1, 2, 8} -> '0-2,8', as the kernel writes it."""
-    spans: list[tuple[int, int]] = []
-    for cpu in sorted(cpus):
-        if spans and spans[-1][1] == cpu - 1:
-            spans[-1] = (spans[-1][0], cpu)
-        else:
-            spans.append((cpu, cpu))
+    ordered = sorted(cpus)
+    firsts = [cpu for cpu in ordered if cpu - 1 not in cpus]
+    lasts = [cpu for cpu in ordered if cpu + 1 not in cpus]
+    spans = zip(firsts, lasts, strict=True)
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)

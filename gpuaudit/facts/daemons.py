@@ -7,8 +7,10 @@ import msgspec
 
 from gpuaudit.facts import systemd
 from gpuaudit.facts.base import Absent, Fact, probe
+from gpuaudit.facts.boot import boots_elsewhere, in_container
 from gpuaudit.facts.limits import Reading, absence, reading_of
 from gpuaudit.facts.manager import configured, of_unit
+from gpuaudit.facts.services import HIDDEN
 from gpuaudit.host import Host, NotApplicable, Process, Unavailable
 
 
@@ -131,12 +133,15 @@ def running(
     if isinstance(table, Absent):
         return table
     mine = (p for p in table.values() if p.name in one.processes and is_of_the_node(p, table))
-    return tuple(advised(reading_of(host, p.pid, p.name), p.name) for p in mine)
+    found = tuple(advised(reading_of(host, p.pid, p.name), p.name) for p in mine)
+    return found or (HIDDEN if in_container(host) else ())
 
 
 def configured_units(host: Host, one: Context) -> tuple[Reading, ...] | Absent:
     """What each unit that is there gives at the next boot. An alias of another counts once."""
     found: dict[str, Reading] = {}
+    if (elsewhere := boots_elsewhere(host)) is not None:
+        return elsewhere
     try:
         for name in one.units:
             unit = systemd.unit(host, name)

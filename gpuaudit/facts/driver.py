@@ -6,6 +6,7 @@ from typing import Literal
 
 from gpuaudit.facts.base import Absent, Fact, probe
 from gpuaudit.facts.gpuscan import GpuScan
+from gpuaudit.facts.present import target_if_there
 from gpuaudit.host import Host, NotApplicable, Unavailable
 
 VERSION = re.compile(r"\b(\d{3,4}\.\d+(?:\.\d+)?)\b")
@@ -14,11 +15,19 @@ LIBRARY_FOLDERS = (
     "/usr/lib/aarch64-linux-gnu",
     "/usr/lib64",
 )
+OTHER_FOLDERS = (
+    *(f"/run/nvidia/driver{folder}" for folder in LIBRARY_FOLDERS),
+    "/home/kubernetes/bin/nvidia/lib64",
+    "/run/opengl-driver/lib",
+)
+"""NVIDIA's GPU Operator (driver container), GKE's Container-Optimized OS, NixOS."""
+
 LIBRARIES = ("libnvidia-ml.so.1", "libcuda.so.1")
 OPEN_SOURCE_DRIVERS = ("nouveau", "nova_core", "nova_drm")
 MODPROBE_FOLDERS = ("/etc/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d")
 NOT_LOADED = "the NVIDIA kernel driver is not loaded"
 NO_DRIVER_IN_IMAGE = "the image holds no NVIDIA driver"
+NOT_ON_THE_BUS = "the GPUs are not on this machine's PCI bus: their driver runs outside (WSL)"
 MEMORY_PEERS = "/sys/kernel/mm/memory_peers"
 EFA_DRIVER = "efa"
 
@@ -51,6 +60,8 @@ class Nouveau(Fact, frozen=True, kw_only=True):
 
     loaded: tuple[str, ...]
     kept_out: bool | None
+    idle: bool = False
+    """Every GPU on the bus is bound to the NVIDIA driver all the same."""
 
 
 class GpuDirect(Fact, frozen=True, kw_only=True):
@@ -68,7 +79,8 @@ class GpuDirect(Fact, frozen=True, kw_only=True):
 @probe
 def kernel_driver(host: Host, scan: GpuScan) -> KernelDriver:
     """Read the driver's version text. Needs no NVML; `scan` ends it where there is no GPU."""
-    del scan
+    if scan.functions == () and not scan.untold:
+        raise NotApplicable(NOT_ON_THE_BUS)
     loaded = host.exists("/sys/module/nvidia") or host.exists("/proc/driver/nvidia/version")
     if not loaded:
         absent = Absent("missing", NOT_LOADED)
@@ -98,9 +110,10 @@ def flavour_of(line: str) -> Flavour | Absent:
 @probe
 def driver_libraries(host: Host) -> DriverLibraries:
     """Follow libnvidia-ml.so.1 and libcuda.so.1 in the 64-bit library folders."""
+    elsewhere = () if host.source == "image" else OTHER_FOLDERS
     targets = {
         path
-        for folder in LIBRARY_FOLDERS
+        for folder in (*LIBRARY_FOLDERS, *elsewhere)
         for name in LIBRARIES
         if (path := followed(host, f"{folder}/{name}"))
     }
@@ -123,7 +136,8 @@ def nouveau(host: Host, scan: GpuScan, libraries: DriverLibraries) -> Nouveau:
     """Loaded modules of a running kernel; in an image what modprobe.d says."""
     if not scan.image:
         loaded = tuple(m for m in OPEN_SOURCE_DRIVERS if host.exists(f"/sys/module/{m}"))
-        return Nouveau(loaded=loaded, kept_out=None)
+        bound = {one.driver for one in scan.functions or ()}
+        return Nouveau(loaded=loaded, kept_out=None, idle=bool(loaded) and bound == {"nvidia"})
     if not libraries.versions:
         raise NotApplicable(NO_DRIVER_IN_IMAGE)
     return Nouveau(loaded=(), kept_out=any(keeps_out(text) for text in modprobe_files(host)))
@@ -141,7 +155,7 @@ def modprobe_files(host: Host) -> list[str]:
 
 def keeps_out(text: str) -> bool:
     """`blacklist nouveau` or `install nouveau /bin/false` (also /bin/true)."""
-    pattern = r"^\s*(blacklist\s+nouveau\s*$|install\s+nouveau\s+\S*/(false|true)\b)"
+    pattern = r"^[ \t]*(blacklist[ \t]+nouveau[ \t]*$|install[ \t]+nouveau[ \t]+\S*/(false|true)\b)"
     return re.search(pattern, text, re.MULTILINE) is not None
 
 
@@ -162,6 +176,6 @@ def gpu_direct(host: Host, scan: GpuScan) -> GpuDirect:
 def needs_peer_memory(host: Host, name: str) -> bool:
     """False for software RDMA (no device) and for EFA, whose driver pins GPU memory itself."""
     device = f"/sys/class/infiniband/{name}/device"
-    if followed(host, device) is None:
+    if target_if_there(host, device) is None:
         return False
     return (followed(host, f"{device}/driver") or "").rpartition("/")[2] != EFA_DRIVER

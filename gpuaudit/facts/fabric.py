@@ -7,12 +7,18 @@ from typing import Literal
 from gpuaudit.facts.base import Absent, Fact, probe
 from gpuaudit.facts.driver import DriverLibraries, version_of
 from gpuaudit.facts.gpuscan import GpuScan
-from gpuaudit.host import Host, Unavailable
+from gpuaudit.host import Host, NotApplicable, Unavailable
 
 UNIT = "nvidia-fabricmanager.service"
 UNIT_FOLDERS = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 COMM = "nv-fabricmanage"
 """The kernel cuts names at 15 bytes (TASK_COMM_LEN, Linux include/linux/sched.h)."""
+
+HIDDEN = Absent("denied", "the processes of other users are hidden: needs root")
+"""The mount option hidepid= of /proc also hides process 1 from users (proc(5))."""
+
+ELSEWHERE = Absent("unsupported", "Fabric Manager runs without its unit, as in a driver container")
+"""NVIDIA's GPU Operator starts it in the container of the driver."""
 
 PACKAGE = re.compile(r"^Package: nvidia-fabricmanager(-\d+)?$", re.MULTILINE)
 UnitState = Literal["enabled", "disabled", "masked", "not installed"]
@@ -48,19 +54,30 @@ def fabric_process(host: Host, scan: GpuScan) -> FabricProcess:
     """Look for the process. Raises NotApplicable in an image and where there is no GPU."""
     del scan
     try:
-        running = any(one.name.startswith(COMM) for one in host.processes())
+        table = host.processes()
     except Unavailable as absent:
         return FabricProcess(running=Absent("missing", absent.reason))
-    return FabricProcess(running=running)
+    running = any(one.name.startswith(COMM) for one in table)
+    hidden = not running and all(one.pid != 1 for one in table)
+    return FabricProcess(running=HIDDEN if hidden else running)
 
 
 @probe
 def fabric_unit(host: Host) -> FabricUnit:
     """Read the unit's files as systemd does (man systemd.unit, section unit file load path)."""
     try:
-        return FabricUnit(state=unit_state(host))
+        state = unit_state(host)
     except Unavailable as absent:
         return FabricUnit(state=Absent("missing", absent.reason))
+    return FabricUnit(state=ELSEWHERE if state == "not installed" and runs(host) else state)
+
+
+def runs(host: Host) -> bool:
+    """Whether Fabric Manager is to be seen in the process table."""
+    try:
+        return any(one.name.startswith(COMM) for one in host.processes())
+    except (Unavailable, NotApplicable):
+        return False
 
 
 def unit_state(host: Host) -> UnitState:
@@ -87,21 +104,28 @@ def is_wanted(host: Host, unit: str) -> bool:
     if not host.exists(folder):
         return False
     holders = [n for n in host.list(folder) if n.endswith((".wants", ".requires"))]
-    return any(unit in host.names(f"{folder}/{holder}") for holder in holders)
+    return any(unit in host.list(f"{folder}/{holder}") for holder in holders)
 
 
 @probe
-def fabric_version(host: Host, scan: GpuScan, libraries: DriverLibraries) -> FabricVersion:
+def fabric_version(
+    host: Host, scan: GpuScan, libraries: DriverLibraries, unit: FabricUnit
+) -> FabricVersion:
     """Ask the program; where it cannot run, the package."""
     named = sorted(set(libraries.versions.values()))
     if scan.image:
         driver: str | Absent = named[0] if named else Absent("missing", "no driver in the image")
-        return FabricVersion(manager=package_version(host), driver=driver)
+        manager = package_version(host)
+        if isinstance(manager, Absent) and unit.state != "not installed":
+            manager = Absent("failed", f"{UNIT} is there, but {manager.reason}")
+        return FabricVersion(manager=manager, driver=driver)
     line = (host.optional("/proc/driver/nvidia/version") or "").partition("\n")[0]
     loaded = version_of(host, line)
     # After an update without a reboot the libraries show what the next driver will be.
     driver = loaded if isinstance(loaded, Absent) or not named or loaded in named else named[0]
-    return FabricVersion(manager=program_version(host), driver=driver)
+    version = program_version(host)
+    elsewhere = isinstance(version, Absent) and unit.state == ELSEWHERE
+    return FabricVersion(manager=ELSEWHERE if elsewhere else version, driver=driver)
 
 
 def program_version(host: Host) -> str | Absent:

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from gpuaudit.facts.base import Absent, Fact, probe
-from gpuaudit.facts.gpurecord import CALLS, Call, Gpu, Pci, value_of
+from gpuaudit.facts.gpuanswer import value_of
+from gpuaudit.facts.gpurecord import CALLS, Call, Gpu, Pci
 from gpuaudit.facts.gpuscan import GpuScan
 from gpuaudit.facts.nvml import Nvml
 from gpuaudit.host import Host, Unavailable

@@ -8,11 +8,16 @@ from gpuaudit.facts.gpuscan import GpuScan, PciGpu
 
 
 class MissingGpu(NamedTuple):
-    """One of them, why it is likely missing, and whether the driver was told to leave it out."""
+    """One of them, and why it is likely missing.
+
+    `excluded`: the driver was told to leave it out. `withheld`: it works, and the container or job
+    in which this runs was not given it.
+    """
 
     address: str
     why: str
-    excluded: bool
+    excluded: bool = False
+    withheld: bool = False
 
 
 def missing_gpus(scan: GpuScan, gpus: Gpus) -> tuple[MissingGpu, ...]:
@@ -30,7 +35,14 @@ def explained(one: PciGpu, scan: GpuScan) -> MissingGpu:
     left_out = (scan.listed or {}).get(one.address)
     if left_out:
         return MissingGpu(one.address, "excluded by NVreg_ExcludedGpus", excluded=True)
-    return MissingGpu(one.address, why_missing(one, scan), excluded=False)
+    return MissingGpu(one.address, why_missing(one, scan), withheld=is_withheld(one, scan))
+
+
+def is_withheld(one: PciGpu, scan: GpuScan) -> bool:
+    """A container sees its own GPUs only in /proc/driver/nvidia, a job sees the node's."""
+    if scan.confined is None or one.driver != "nvidia":
+        return False
+    return scan.in_container or scan.listed is None or one.address in scan.listed
 
 
 def why_missing(one: PciGpu, scan: GpuScan) -> str:

@@ -18,7 +18,9 @@ class PersistenceDaemon(Fact, frozen=True, kw_only=True):
 def persistence_daemon(host: Host) -> PersistenceDaemon:
     """Look for the process."""
     try:
-        running = any(one.name.startswith(COMM) for one in host.processes())
+        table = host.processes()
     except Unavailable:
         return PersistenceDaemon(running=None)
-    return PersistenceDaemon(running=running)
+    running = any(one.name.startswith(COMM) for one in table)
+    hidden = not running and all(one.pid != 1 for one in table)
+    return PersistenceDaemon(running=None if hidden else running)

@@ -1,23 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """One GPU as NVML describes it: which call fills which field, and what its absence means."""
 
-import re
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
 from gpuaudit.facts.base import Absent, Fact
-from gpuaudit.host.answers import Answer
-from gpuaudit.host.nvml_problems import (
-    ARGUMENT_VERSION_MISMATCH,
-    DEPRECATED,
-    FUNCTION_NOT_FOUND,
-    NO_ANSWER,
-)
 
-INVALID_ARGUMENT = 2
-"""What an older driver answers to a field ID it does not know (nvml.h, NVML_ERROR_...)."""
+VGPU = 2
+"""NVML_GPU_VIRTUALIZATION_MODE_VGPU of nvml.h."""
 
 
 Text = Annotated[str, Meta(min_length=1)]
@@ -111,6 +103,9 @@ class Gpu(Fact, frozen=True, kw_only=True):
     bar1: Bar1 | Absent
     persistence: int | Absent
     compute_mode: int | Absent
+    compute_pids: tuple[int, ...] | Absent
+    display_active: int | Absent
+    virtualization: int | Absent
     mig: Setting | Absent
     ecc: Setting | Absent
     volatile_uncorrected: int | Absent
@@ -155,6 +150,21 @@ class Gpu(Fact, frozen=True, kw_only=True):
         """MIG is known to be on."""
         return isinstance(self.mig, Setting) and self.mig.current == 1
 
+    @property
+    def computes(self) -> bool | None:
+        """Whether a compute process holds it; None when that is not to be had."""
+        return None if isinstance(self.compute_pids, Absent) else bool(self.compute_pids)
+
+    @property
+    def has_display(self) -> bool:
+        """It is known to drive a display, or is the display card of a DGX Station."""
+        return self.display_active == 1 or "DGX Display" in str(self.name)
+
+    @property
+    def is_vgpu(self) -> bool:
+        """It is known to be a share of a GPU, as a guest sees it."""
+        return self.virtualization == VGPU
+
 
 class Call(NamedTuple):
     """An NVML call without nvmlDeviceGet, its type, the driver release that brought it.
@@ -177,6 +187,9 @@ CALLS: dict[str, Call] = {
     "bar1": Call("BAR1MemoryInfo", Bar1),
     "persistence": Call("PersistenceMode", Flag),
     "compute_mode": Call("ComputeMode", Count),
+    "compute_pids": Call("ComputeRunningProcesses", tuple[int, ...], 535),
+    "display_active": Call("DisplayActive", Flag),
+    "virtualization": Call("VirtualizationMode", Count),
     "mig": Call("MigMode", Setting, 450),
     "ecc": Call("EccMode", Setting),
     "volatile_uncorrected": Call("TotalEccErrors(1,0)", Count),
@@ -206,35 +219,3 @@ CALLS: dict[str, Call] = {
 }
 """Releases: first nvidia-ml-py that has the name (SramEccErrorStatus 12.535, MarginTemperature and
 the recovery-action field 12.570, GpuFabricInfo 11.525)."""
-
-
-def value_of(answer: Answer, call: Call, driver: str | None) -> Any:
-    """The value as the field's type, or Absent with the reason."""
-    if not answer.ok:
-        return absence(answer, call, driver)
-    try:
-        return msgspec.convert(answer.v, call.kind)
-    except msgspec.ValidationError as error:
-        return Absent("failed", f"{call.name} answered something else: {error}")
-
-
-def absence(answer: Answer, call: Call, driver: str | None) -> Absent:
-    """Unsupported, denied or failed. A question that a driver never knew is unsupported too."""
-    if answer.unsupported:
-        return Absent("unsupported", f"this GPU does not support it ({call.name})")
-    if answer.e == DEPRECATED:
-        return Absent("unsupported", f"driver {driver} no longer has it ({call.name})")
-    if answer.denied:
-        return Absent("denied", f"{call.name} needs root: run gpuaudit as root")
-    if answer.e == NO_ANSWER:
-        return Absent("failed", answer.reason)
-    too_old = {FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH, INVALID_ARGUMENT}
-    if answer.e in too_old and 0 < release_of(driver) < call.since:
-        return Absent("unsupported", f"driver {driver} is older than {call.since} ({call.name})")
-    return Absent("failed", f"{call.name}: {answer.reason}")
-
-
-def release_of(driver: str | None) -> int:
-    """570 of '570.86.15'; zero when it is not known."""
-    major = re.match(r"[0-9]{1,6}", driver or "")
-    return int(major[0]) if major else 0

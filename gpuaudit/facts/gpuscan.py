@@ -17,8 +17,16 @@ CONFINEMENTS = {
     "/run/systemd/container": "a container",
     "/var/run/secrets/kubernetes.io": "a Kubernetes pod",
 }
-SLURM_JOB = "a Slurm job"
-CGROUPS = {"kubepods": "a Kubernetes pod", "docker": "a Docker container", "/job_": SLURM_JOB}
+JOBS = ("a Slurm job", "a PBS job", "an LSF job")
+CGROUPS = {
+    "kubepods": "a Kubernetes pod",
+    "docker": "a Docker container",
+    "/job_": JOBS[0],
+    "/pbs_jobs": JOBS[1],
+    "/lsf/": JOBS[2],
+}
+KERNEL = "kthreadd"
+"""Process 2 on every machine, seen by none in a PID namespace (Linux init/main.c, rest_init)."""
 
 
 class PciGpu(Fact, frozen=True, kw_only=True):
@@ -55,10 +63,13 @@ class GpuScan(Fact, frozen=True, kw_only=True):
 
     image: bool = False
 
+    kinds: tuple[str, ...] = ()
+    """PCI IDs of all physical GPUs, of those handed to guests too."""
+
     @property
     def in_container(self) -> bool:
         """The process table and the units are not the host's."""
-        return self.confined not in {None, SLURM_JOB}
+        return self.confined not in {None, *JOBS}
 
 
 @probe
@@ -86,6 +97,7 @@ def gpu_scan(host: Host) -> GpuScan:
         listed=listed_gpus(host),
         confined=confinement(host),
         untold=untold,
+        kinds=tuple(d.id for d in gpus),
     )
 
 
@@ -154,4 +166,14 @@ def confinement(host: Host) -> str | None:
         except Unavailable:
             continue
     groups = host.optional("/proc/self/cgroup") or ""
-    return next((what for word, what in CGROUPS.items() if word in groups), None)
+    named = next((what for word, what in CGROUPS.items() if word in groups), None)
+    return named or ("a container" if has_own_processes(host) else None)
+
+
+def has_own_processes(host: Host) -> bool:
+    """Whether process 1 is to be seen and the kernel's own process 2 is not."""
+    try:
+        names = {one.pid: one.name for one in host.processes()}
+    except Unavailable:
+        return False
+    return 1 in names and names.get(2) != KERNEL

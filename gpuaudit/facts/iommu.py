@@ -10,6 +10,8 @@ from gpuaudit.facts.pci import PciDevice, PciDevices
 from gpuaudit.facts.pcilink import reading
 from gpuaudit.host import Host, Unavailable
 
+TYPES = frozenset({"auto", "blocked", "DMA", "DMA-FQ", "identity", "unknown", "unmanaged"})
+
 
 class IommuGroup(Fact, frozen=True, kw_only=True):
     """/sys/bus/pci/devices/A/iommu_group -> N, /sys/kernel/iommu_groups/N/type.
@@ -43,4 +45,14 @@ def read_group(host: Host, device: PciDevice) -> IommuGroup | Absent | None:
         return Absent("denied" if absent.kind == "denied" else "missing", absent.reason)
     if number is None:
         return None
-    return IommuGroup(number=number, type=reading(host, f"/sys/kernel/iommu_groups/{number}/type"))
+    return IommuGroup(
+        number=number, type=read_type(host, f"/sys/kernel/iommu_groups/{number}/type")
+    )
+
+
+def read_type(host: Host, path: str) -> str | Absent:
+    """One of the words the kernel has for it."""
+    word = reading(host, path)
+    if isinstance(word, Absent) or word in TYPES:
+        return word
+    return Absent("failed", f"{path} reads {word[:40]!r}")

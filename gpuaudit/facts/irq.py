@@ -11,6 +11,7 @@ import re
 from gpuaudit.facts.base import Absent, Fact, probe
 from gpuaudit.facts.cpu import CpuSets, known, read_cpu_set, text_of
 from gpuaudit.facts.pci import PciDevice, PciDevices
+from gpuaudit.facts.present import text_if_there
 from gpuaudit.facts.services import shell_settings
 from gpuaudit.host import Host, NotApplicable, Unavailable
 
@@ -43,8 +44,8 @@ class IrqPinning(Fact, frozen=True, kw_only=True):
     """Whether something other than irqbalance places the interrupts of the NICs.
 
     `configured` names what does it at every boot: RUN_AFFINITY_TUNER in OFED's openib.conf, which
-    runs mlnx_affinity, or `irqaffinity=` on the kernel command line. `free` are NICs whose first
-    vector may run on every online CPU, which is what a driver leaves when nobody pins.
+    runs mlnx_affinity, or `irqaffinity=` on the kernel command line. `free` are NICs of which every
+    vector in use may run on every online CPU: neither the driver nor anybody else placed one.
     """
 
     configured: tuple[str, ...]
@@ -89,6 +90,8 @@ def vector_numbers(host: Host, nic: PciDevice) -> tuple[int, ...] | Absent:
         line = text_of(host, f"{nic.path}/irq")
         if isinstance(line, Absent):
             return line
+        if not line.isascii() or not line.isdigit():
+            return Absent("failed", f"{nic.path}/irq reads {line[:40]!r}")
         names = (line,)
     return tuple(sorted(int(name) for name in names if NUMBER.fullmatch(name)))
 
@@ -98,9 +101,8 @@ def served_by(host: Host, number: int) -> frozenset[int] | Absent:
     effective = read_cpu_set(
         host, f"{IRQ}/{number}/effective_affinity_list", f"{IRQ}/{number}/effective_affinity"
     )
-    if not isinstance(effective, Absent) and effective:
-        return effective
-    return asked_for(host, number)
+    told = effective.kind == "failed" if isinstance(effective, Absent) else bool(effective)
+    return effective if told else asked_for(host, number)
 
 
 def asked_for(host: Host, number: int) -> frozenset[int] | Absent:
@@ -110,7 +112,7 @@ def asked_for(host: Host, number: int) -> frozenset[int] | Absent:
 
 @probe
 def irq_pinning(host: Host, pci: PciDevices, cpus: CpuSets) -> IrqPinning:
-    """Read the first vector of each NIC, the one that a driver is least likely to place itself."""
+    """Read the vectors of each NIC up to the first that somebody placed."""
     online = known(cpus.online)
     nics = [device for device in pci.of("nic") if not device.unbound]
     return IrqPinning(
@@ -120,19 +122,22 @@ def irq_pinning(host: Host, pci: PciDevices, cpus: CpuSets) -> IrqPinning:
 
 
 def is_free(host: Host, nic: PciDevice, online: frozenset[int]) -> bool:
-    """True when a vector in use may run anywhere. Raises Unavailable when that cannot be read."""
+    """True when all vectors in use may run anywhere. Raises Unavailable when that is not told."""
+    found = False
     for number in known(vector_numbers(host, nic)):
         asked = asked_for(host, number)
         if isinstance(asked, Absent) and not in_use(asked):
             continue
-        return known(asked) >= online
-    return False
+        if not known(asked) >= online:
+            return False
+        found = True
+    return found
 
 
 def configured_pinning(host: Host) -> tuple[str, ...]:
-    """What is set up to pin vectors at boot."""
-    settings = shell_settings(host.optional(TUNER) or "")
-    words = (host.optional("/proc/cmdline") or "").split()
+    """What is set up to pin vectors at boot. Raises Unavailable."""
+    settings = shell_settings(text_if_there(host, TUNER) or "")
+    words = (text_if_there(host, "/proc/cmdline") or "").split()
     found = [word for word in words if word.startswith("irqaffinity=")]
     if settings.get("RUN_AFFINITY_TUNER", "").lower() == "yes":
         found.append(f"RUN_AFFINITY_TUNER=yes in {TUNER}")

@@ -4,6 +4,7 @@
 import re
 
 from gpuaudit.facts.base import Absent, Fact, probe
+from gpuaudit.facts.boot import boots_elsewhere
 from gpuaudit.facts.sysctl import SysctlSetting, sysctl_files
 from gpuaudit.host import Host, NotApplicable, Unavailable
 
@@ -113,7 +114,9 @@ def zone_reclaim(host: Host) -> ZoneReclaim:
         if absent.kind == "missing":
             raise NotApplicable(f"the kernel has no NUMA support: {absent.reason}") from None
         mode = Absent("failed", absent.reason)
-    return ZoneReclaim(mode=mode, next_boot=sysctl_of(host, "vm.zone_reclaim_mode"))
+    return ZoneReclaim(
+        mode=mode, next_boot=boots_elsewhere(host) or sysctl_of(host, "vm.zone_reclaim_mode")
+    )
 
 
 def sysctl_of(host: Host, key: str) -> SysctlSetting | Absent | None:
@@ -145,14 +148,16 @@ def shared_memory(host: Host, memory: TotalMemory) -> SharedMemory:
 
 def last_mount(text: str, where: str) -> tuple[str, str] | None:
     """Type and super block options of the topmost mount on `where` (proc_pid_mountinfo(5))."""
-    found = None
+    found, mounts = None, 0
     for line in text.split("\n"):
         front, _, back = line.partition(" - ")
         fields, kind = front.split(" "), back.split(" ")
-        if len(fields) > 5 and len(kind) > 2 and fields[4] == where:
+        is_mount = len(fields) > 5 and len(kind) > 2
+        mounts += is_mount
+        if is_mount and fields[4] == where:
             found = kind[0], kind[2].strip()
-    if not text.strip():
-        raise Unavailable(f"{MOUNTS} is empty", "garbled")
+    if not mounts:
+        raise Unavailable(f"{MOUNTS} names no mount", "garbled")
     return found
 
 

@@ -4,6 +4,7 @@
 import re
 
 from gpuaudit.facts.base import Fact, probe
+from gpuaudit.facts.boot import in_container
 from gpuaudit.host import Host, NotApplicable
 
 # DMI product and vendor names of virtual machines, after systemd's src/basic/virt.c
@@ -61,13 +62,19 @@ def machine(host: Host) -> Machine:
         hostname=optional(host, "/proc/sys/kernel/hostname") or optional(host, "/etc/hostname"),
         vendor=vendor,
         product=product,
-        kernel=optional(host, "/proc/sys/kernel/osrelease"),
+        kernel=optional(host, "/proc/sys/kernel/osrelease") or release_in(host, "/proc/version"),
         os=name[1] if name else None,
         architecture=architecture_of(cpuinfo),
         boot_id=optional(host, "/proc/sys/kernel/random/boot_id"),
         hypervisor=hypervisor_of(vendor, product, cpuinfo),
-        container=(optional(host, "/run/systemd/container") or "") != "",
+        container=in_container(host),
     )
+
+
+def release_in(host: Host, path: str) -> str | None:
+    """'Linux version 6.1.0-13-amd64 (...' -> 6.1.0-13-amd64."""
+    found = re.match(r"Linux version (\S+)", optional(host, path) or "")
+    return found[1] if found else None
 
 
 def optional(host: Host, path: str) -> str | None:
@@ -79,8 +86,9 @@ def optional(host: Host, path: str) -> str | None:
 
 
 def architecture_of(cpuinfo: str) -> str | None:
-    """x86_64, aarch64 or ppc64 by the words only their /proc/cpuinfo has."""
+    """x86_64, aarch64, ppc64 or s390x by words of /proc/cpuinfo; the first that is there counts."""
     words = {
+        "IBM/S390": "s390x",
         "vendor_id": "x86_64",
         "CPU implementer": "aarch64",
         "PowerPC": "ppc64",
@@ -99,7 +107,8 @@ def hypervisor_of(vendor: str | None, product: str | None, cpuinfo: str) -> str 
     known = (kind for kind, words in HYPERVISORS.items() if any(word in names for word in words))
     flags = re.search(r"^flags\s*:(.*)$", cpuinfo, re.MULTILINE)
     flagged = "hypervisor" in flags[1].split() if flags else None
-    named = next(known, "")
+    # EC2's bare-metal types name themselves like guests: product_name reads "g5g.metal".
+    named = "" if names.endswith(".metal") else next(known, "")
     if flagged is False:
         return ""
     if flagged:

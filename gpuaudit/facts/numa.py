@@ -8,7 +8,7 @@ import re
 from collections import Counter
 
 from gpuaudit.facts.base import Absent, Fact, probe
-from gpuaudit.facts.cpu import CpuSets, read_cpu_set
+from gpuaudit.facts.cpu import CpuSets, read_cpu_set, text_of
 from gpuaudit.facts.cpusets import format_list
 from gpuaudit.facts.pci import PciDevice
 from gpuaudit.host import Host, Unavailable
@@ -41,6 +41,13 @@ class NumaNodes(Fact, frozen=True, kw_only=True):
     nodes: tuple[NumaNode, ...]
     distances: dict[int, tuple[int, ...]]
     problems: tuple[str, ...]
+    unread: str = ""
+    """Why a row of distances could not be read; "" when all were, or the kernel has none."""
+
+    @property
+    def wrong(self) -> str:
+        """The problems in one line."""
+        return f"inconsistent NUMA tables: {'; '.join(self.problems)}"
 
     @property
     def cpu_nodes(self) -> tuple[int, ...]:
@@ -63,9 +70,14 @@ def numa_nodes(host: Host, cpus: CpuSets) -> NumaNodes:
         only = NumaNode(id=0, cpus=cpus.online, memory_kib=Absent("unsupported", NO_NUMA))
         return NumaNodes(nodes=(only,), distances={0: (10,)}, problems=())
     nodes = tuple(read_node(host, node_id, cpus.online) for node_id in ids)
-    distances = {n: row for n in ids if (row := read_distances(host, n)) is not None}
+    if not any(node.cpus for node in nodes):
+        raise Unavailable("no NUMA node has a CPU that is online", "garbled")
+    rows = {n: read_distances(host, n) for n in ids}
+    distances = {n: row for n, row in rows.items() if not isinstance(row, Absent)}
+    gaps = [r.reason for r in rows.values() if isinstance(r, Absent) and r.kind != "unsupported"]
     problems = (*cpu_problems(nodes, cpus.online), *distance_problems(ids, distances))
-    return NumaNodes(nodes=nodes, distances=distances, problems=problems)
+    unread = gaps[0] if gaps and len(ids) > 1 else ""
+    return NumaNodes(nodes=nodes, distances=distances, problems=problems, unread=unread)
 
 
 def node_ids(host: Host) -> tuple[int, ...]:
@@ -97,10 +109,15 @@ def read_memory(host: Host, folder: str) -> int | Absent:
     return int(match[1]) if match else Absent("failed", f"{folder}/meminfo names no MemTotal")
 
 
-def read_distances(host: Host, node_id: int) -> tuple[int, ...] | None:
-    """A row of the distance table, or None where there is none to read."""
-    text = host.optional(f"{FOLDER}/node{node_id}/distance") or ""
-    return tuple(map(int, text.split())) if DISTANCES.fullmatch(text) else None
+def read_distances(host: Host, node_id: int) -> tuple[int, ...] | Absent:
+    """A row of the distance table; unsupported where the kernel is known to have none."""
+    path = f"{FOLDER}/node{node_id}/distance"
+    text = text_of(host, path)
+    if isinstance(text, Absent):
+        return text
+    if not DISTANCES.fullmatch(text):
+        return Absent("failed", f"{path} reads {text[:40]!r}")
+    return tuple(map(int, text.split()))
 
 
 def cpu_problems(nodes: tuple[NumaNode, ...], online: frozenset[int] | Absent) -> tuple[str, ...]:
@@ -179,4 +196,4 @@ def contradiction(device: PciDevice, numa: NumaNodes) -> str | None:
 def require_consistent(numa: NumaNodes) -> None:
     """Nothing may be concluded from tables that contradict themselves. Raises Unavailable."""
     if numa.problems:
-        raise Unavailable(f"inconsistent NUMA tables: {'; '.join(numa.problems)}", "garbled")
+        raise Unavailable(numa.wrong, "garbled")

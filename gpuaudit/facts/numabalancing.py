@@ -8,9 +8,11 @@ Source: Linux Documentation/admin-guide/sysctl/kernel.rst, numa_balancing; the p
 import re
 
 from gpuaudit.facts.base import Absent, Fact, probe
+from gpuaudit.facts.boot import boots_elsewhere
 from gpuaudit.facts.cmdline import command_line
 from gpuaudit.facts.cpu import number_of
 from gpuaudit.facts.numa import node_ids
+from gpuaudit.facts.present import text_if_there
 from gpuaudit.facts.sysctl import sysctl_files
 from gpuaudit.facts.tuned import tuned
 from gpuaudit.host import Host, NotApplicable, Unavailable
@@ -19,6 +21,8 @@ KEY = "kernel.numa_balancing"
 RUNNING = "/proc/sys/kernel/numa_balancing"
 MODES = ("0", "1", "2", "3")
 WORDS = {"enable": 1, "disable": 0}
+# Debian and RHEL; the last is that of image-based systems, which have an empty /boot.
+CONFIGS = ("/boot/config-{}", "/usr/lib/modules/{}/config", "/lib/modules/{}/config")
 DEFAULT = re.compile(r"^CONFIG_NUMA_BALANCING_DEFAULT_ENABLED=y$", re.MULTILINE)
 
 
@@ -69,6 +73,8 @@ def node_count(host: Host) -> int | None:
 
 def next_boot(host: Host) -> NextBoot:
     """sysctl.d, then tuned, then the command line, then the kernel's default."""
+    if (elsewhere := boots_elsewhere(host)) is not None:
+        return NextBoot(value=elsewhere, source="no file of the node")
     try:
         return from_sysctl(host) or from_tuned(host) or from_kernel(host)
     except Unavailable as absent:
@@ -98,9 +104,18 @@ def from_kernel(host: Host) -> NextBoot:
     word = line.value("numa_balancing")
     if word in WORDS:
         return NextBoot(value=WORDS[word], source=f"numa_balancing={word} in {line.lines[0].file}")
-    release = kernel_release(host)
-    built_in = int(bool(DEFAULT.search(host.read(f"/boot/config-{release}"))))
-    return NextBoot(value=built_in, source=f"the kernel's default (/boot/config-{release})")
+    file, text = kernel_config(host, kernel_release(host))
+    return NextBoot(value=int(bool(DEFAULT.search(text))), source=f"the kernel's default ({file})")
+
+
+def kernel_config(host: Host, release: str) -> tuple[str, str]:
+    """The file a kernel's configuration stands in, and its text. Raises Unavailable."""
+    places = (folder.format(release) for folder in CONFIGS)
+    found = ((place, text_if_there(host, place)) for place in places)
+    known = next(((place, text) for place, text in found if text is not None), None)
+    if known is None:
+        raise Unavailable(f"the configuration of kernel {release} is in none of the usual places")
+    return known
 
 
 def kernel_release(host: Host) -> str:

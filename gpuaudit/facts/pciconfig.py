@@ -31,7 +31,7 @@ PORT_TYPES: dict[int, PortType] = {
 SPEEDS_GT_PER_S = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
 NEEDS_ROOT = Absent(
     "denied",
-    "config space is cut at 64 bytes: needs root (sudo gpuaudit run, or record)",
+    "config space is cut at 64 bytes: needs root with CAP_SYS_ADMIN (sudo gpuaudit run, or record)",
 )
 NO_EXTENDED = Absent(
     "failed",

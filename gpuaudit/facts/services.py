@@ -4,6 +4,7 @@
 import shlex
 
 from gpuaudit.facts.base import Absent, Fact, probe
+from gpuaudit.facts.present import text_if_there
 from gpuaudit.host import Host, NotApplicable, Process
 
 COMM_BYTES = 15
@@ -72,7 +73,7 @@ def first_settings(host: Host, paths: tuple[str, ...]) -> tuple[str | None, dict
     """The first of these files that is there, with its variables."""
     for path in paths:
         try:
-            text = host.optional(path)
+            text = text_if_there(host, path)
         except NotApplicable:
             continue
         if text is not None:

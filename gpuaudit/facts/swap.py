@@ -5,6 +5,7 @@ import re
 
 from gpuaudit.facts import systemd
 from gpuaudit.facts.base import Absent, Fact, probe
+from gpuaudit.facts.boot import boots_elsewhere
 from gpuaudit.facts.fstab import fstab, plain
 from gpuaudit.facts.limits import absence
 from gpuaudit.host import Host, NotApplicable, Unavailable
@@ -32,12 +33,13 @@ class Swap(Fact, frozen=True, kw_only=True):
 @probe
 def swap(host: Host) -> Swap:
     """Read both; never raises."""
+    elsewhere = boots_elsewhere(host)
     try:
         now: tuple[str, ...] | Absent = running(host)
     except (Unavailable, NotApplicable) as absent:
         now = absence(absent)
     try:
-        return Swap(running=now, next_boot=configured(host))
+        return Swap(running=now, next_boot=elsewhere or configured(host))
     except Unavailable as absent:
         return Swap(running=now, next_boot=absence(absent))
 

@@ -6,6 +6,7 @@ those it includes, and with `reapply_sysctl` (the default) sysctl.d wins over tu
 """
 
 from gpuaudit.facts.base import Fact, probe
+from gpuaudit.facts.present import text_if_there
 from gpuaudit.facts.sysctl import is_there
 from gpuaudit.host import Host
 
@@ -37,7 +38,7 @@ class Tuned(Fact, frozen=True, kw_only=True):
 @probe
 def tuned(host: Host) -> Tuned:
     """Read the profile and what it includes; machines without tuned have none."""
-    profiles = tuple((host.optional(ACTIVE) or "").split())
+    profiles = tuple((text_if_there(host, ACTIVE) or "").split())
     enabled = is_there(host, UNIT)
     settings: dict[tuple[str, str], TunedSetting] = {}
     for profile in profiles if enabled else ():
@@ -55,7 +56,7 @@ def settings_of(
     path = next((p for p in paths if is_there(host, p)), None)
     if path is None:
         return {}
-    sections = parse_profile(host.optional(path) or "")
+    sections = parse_profile(text_if_there(host, path) or "")
     settings: dict[tuple[str, str], TunedSetting] = {}
     for parent in sections.get("main", {}).get("include", "").replace(";", ",").split(","):
         settings |= settings_of(host, parent.strip().removeprefix("-"), seen | {profile})

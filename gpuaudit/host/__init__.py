@@ -66,7 +66,7 @@ class Host:
         self._answers: dict[str, Any] = {}
 
     @classmethod
-    def live(cls, root: str = "/", *, nvml_deadline_s: float = 10.0) -> "Host":
+    def live(cls, root: str = "/", *, nvml_deadline_s: float = 20.0) -> "Host":
         """This machine. Another `root` redirects files only (for tests)."""
         machine = LiveMachine(nvml_deadline_s=nvml_deadline_s)
         return cls(trees.FolderTree(root), "live", machine=machine)
@@ -204,10 +204,12 @@ class Host:
         return value
 
     def _explained(self, asked: str, absent: Unavailable) -> Unavailable:
-        """A missing path of a recording may only be one that was never recorded."""
-        if self._recording is None or absent.kind != "missing":
+        """Missing may only mean not mounted or never recorded."""
+        if absent.kind != "missing":
             return absent
-        return self._recording.why_missing(asked)
+        if self._machine is not None:
+            return self._machine.why_missing(self.tree, asked, absent)
+        return absent if self._recording is None else self._recording.why_missing(asked)
 
     def _fetch(self, where: str) -> bytes:
         if self._machine is not None:
@@ -244,6 +246,5 @@ class Host:
         return self._recording
 
     def _refuse_image(self, path: str = "/proc") -> None:
-        top = path.lstrip("/").partition("/")[0]
-        if self.source == "image" and top in KERNEL_FOLDERS:
+        if self.source == "image" and path.lstrip("/").partition("/")[0] in KERNEL_FOLDERS:
             raise NotApplicable(IMAGE_HAS_NO_KERNEL)

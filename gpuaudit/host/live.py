@@ -21,6 +21,7 @@ from gpuaudit.host.tree import Tree
 if TYPE_CHECKING:
     import subprocess
 
+MOUNTED = {"/proc": "/proc/self", "/sys": "/sys/devices"}  # what every mount of them holds
 COMMAND_DEADLINE_S = 3.0
 DRIVER_DEADLINE_S = 3.0
 CLEAN_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
@@ -66,6 +67,14 @@ class LiveMachine:
         self._nvml_deadline_s = nvml_deadline_s
         self._nvml: nvml.NvmlSession | None = None
         self._reader: PatientReader | None = None
+
+    def why_missing(self, tree: Tree, path: str, absent: Unavailable) -> Unavailable:
+        """Below /proc and /sys nothing is missing where those are not mounted."""
+        top = f"/{path.lstrip('/').partition('/')[0]}"
+        inside = MOUNTED.get(top)
+        if inside is None or tree.label != "/" or tree.kind(inside) is not None:
+            return absent
+        return Unavailable(f"{path}: {top} is not mounted", "not-recorded")
 
     def read(self, tree: Tree, path: str, limit: int) -> bytes:
         """Read a file, patiently where a driver may hang. Raises Unavailable."""

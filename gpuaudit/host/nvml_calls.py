@@ -224,7 +224,7 @@ DEVICE_CALLS: tuple[tuple[str, Read], ...] = (
     *plain("MarginTemperature", "ComputeMode"),
     ("nvmlDeviceGetGspFirmwareMode", gsp_mode),
     ("nvmlDeviceGetGspFirmwareVersion", gsp_version),
-    *plain("VirtualizationMode"),
+    *plain("VirtualizationMode", "DisplayActive"),
     ("nvmlDeviceGetGpuFabricInfoV", fabric_info),
     (f"nvmlDeviceGetFieldValues({RECOVERY_ACTION_FIELD})", recovery_action),
     ("nvmlDeviceGetComputeRunningProcesses", compute_pids),

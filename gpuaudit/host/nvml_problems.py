@@ -155,7 +155,8 @@ def hung_problem(subject: str, after_s: float) -> Problem:
     return Problem(
         "hung",
         f"NVML did not answer in time: {subject} was abandoned after {after_s:.1f} s, and nothing "
-        "after it was asked. Read the kernel log for Xid lines, drain the node and reboot.",
+        "after it was asked. Without persistence mode each GPU takes seconds to open: run again "
+        "with a longer --timeout. If it stays, read the kernel log for Xid lines and drain it.",
     )
 
 

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Our own layout of nvmlGpuFabricInfo*_t, because the binding's was wrong for a long time.
 
-nvml.h: clusterUuid has 16 bytes (NVML_GPU_FABRIC_UUID_LEN), and a version word is sizeof |
-version << 24. In nvidia-ml-py 12.560 clusterUuid has 80 bytes, so that every state reads as 0;
-12.570 corrected it in version 2, and 12.570 to 13.580 still have 80 in version 1.
+nvml.h: clusterUuid has 16 bytes (NVML_GPU_FABRIC_UUID_LEN), nvmlGpuFabricState_t is an unsigned
+char (the binding reads four bytes, three of them padding that nobody promises to clear), and a
+version word is sizeof | version << 24. In nvidia-ml-py 12.560 clusterUuid has 80 bytes, so that
+every state reads as 0; 12.570 corrected it in version 2, and 12.570 to 13.580 still have 80 in
+version 1.
 """
 
 import ctypes
@@ -20,7 +22,7 @@ class FabricV1(ctypes.Structure):
         ("clusterUuid", ctypes.c_uint8 * 16),
         ("status", ctypes.c_int),
         ("cliqueId", ctypes.c_uint32),
-        ("state", ctypes.c_uint32),
+        ("state", ctypes.c_uint8),
     )
 
 

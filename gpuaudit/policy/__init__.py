@@ -14,7 +14,7 @@ import msgspec
 
 from gpuaudit.check import CHECKS, Expectations
 from gpuaudit.policy.builtin import read_built_in, sku_files
-from gpuaudit.policy.located import Located, PolicyError, nearest
+from gpuaudit.policy.located import Located, PolicyError, nearest, read_document
 
 __all__ = ["Policy", "PolicyError", "PolicySet", "Value", "load_policies"]
 
@@ -159,12 +159,7 @@ def site_files() -> list[str]:
 
 def read_file(path: str, sections: Mapping[str, type[Expectations]]) -> Layer:
     """Read one file of the site. Raises PolicyError."""
-    try:
-        with open(path, "rb") as file:
-            data = file.read()
-    except OSError as error:
-        raise PolicyError(f"{path}: {error.strerror}") from None
-    return read_layer(path, data, sections)
+    return read_layer(path, read_document(path), sections)
 
 
 def read_layer(name: str, data: bytes, sections: Mapping[str, type[Expectations]]) -> Layer:

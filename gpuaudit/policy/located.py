@@ -30,6 +30,15 @@ class PolicyError(Exception):
     """A policy, profile or waiver file that cannot be used: 'file:line: what is wrong'."""
 
 
+def read_document(path: str) -> bytes:
+    """The bytes of a file, no more than tells that it is too large. Raises PolicyError."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(SIZE_LIMIT_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise PolicyError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+
+
 class Located:
     """A YAML document as plain values, with the line of every key path."""
 
@@ -104,7 +113,11 @@ class Located:
             return self._mapping(loader, node, path)
         if isinstance(node, yaml.SequenceNode):
             return [self._build(loader, item, (*path, i)) for i, item in enumerate(node.value)]
-        return loader.construct_object(node)
+        try:
+            return loader.construct_object(node)
+        except ValueError as error:  # a day or a number that is none, such as 2026-02-30
+            problem = str(error).partition(";")[0]
+            raise PolicyError(f"{self.at(path)}: not valid YAML: {problem}") from None
 
     def _mapping(self, loader: Any, node: Any, path: Path) -> dict[str, Any]:
         values: dict[str, Any] = {}

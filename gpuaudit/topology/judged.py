@@ -52,9 +52,14 @@ def one_a_slot(devices: PciDevices) -> tuple[PciDevice, ...]:
     return tuple(found.values())
 
 
+def is_provided(device: PciDevice, *, is_vm: bool | None) -> bool:
+    """True for a device of a guest that its hypervisor makes up or shares out."""
+    return bool(is_vm) and device.vendor in EMULATED
+
+
 def not_judged(device: PciDevice, link: Hop | None, *, is_vm: bool | None) -> str:
     """Why the link of a device says nothing about the node, or "" when it does."""
-    if is_vm and device.vendor in EMULATED:
+    if is_provided(device, is_vm=is_vm):
         return "the hypervisor provides this device: its link is emulated"
     if device.unbound and device.role in MAY_BE_UNUSED:
         return "no driver is bound: the device is not in use"
@@ -111,9 +116,12 @@ def is_slow(devices: PciDevices, device: PciDevice) -> bool:
 
 
 class Way(NamedTuple):
-    """The way above a device's own link: the worst hop, with what it carries and should."""
+    """The way above a device's own link: the worst hop, with what it carries and should.
 
-    outcome: Literal["good", "low", "unknown"]
+    built: the hop runs as fast as both its ends can, and the device could use more.
+    """
+
+    outcome: Literal["good", "low", "unknown", "built"]
     hop: Hop | None = None
     now: Rate | None = None
     want: Rate | None = None
@@ -130,7 +138,7 @@ def judge_way(devices: PciDevices, device: PciDevice) -> Way | None:
     if isinstance(want, Absent):
         return Way("unknown", own, reason=want.reason)
     ways = [judge_hop(devices, h, want) for h in above]
-    order = {"low": 0, "unknown": 1, "good": 2}
+    order = {"low": 0, "unknown": 1, "built": 2, "good": 3}
     return min(ways, key=lambda w: (order[w.outcome], w.now.gb_per_s if w.now else 0))
 
 
@@ -144,7 +152,9 @@ def judge_hop(devices: PciDevices, hop: Hop, want: Rate) -> Way:
     if now.width >= want.width and may_idle(devices, hop):
         idle = "it leads only to GPUs that may be idle; judge it under load"
         return Way("unknown", hop, now, want, idle)
-    return Way("low", hop, now, want)
+    best = hop.could
+    at_best = isinstance(best, Rate) and now.gb_per_s >= best.gb_per_s and hop.told
+    return Way("built" if at_best else "low", hop, now, want)
 
 
 class Slot(NamedTuple):

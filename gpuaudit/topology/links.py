@@ -95,6 +95,11 @@ class Hop(msgspec.Struct, frozen=True, kw_only=True):
         return quantity(now, most, self._whole, "{:g} GT/s")
 
     @property
+    def told(self) -> bool:
+        """True when both ends tell their maxima."""
+        return self.speed.both and self.width.both
+
+    @property
     def now(self) -> Rate | Absent:
         """As trained now."""
         return rate(self.speed.now, self.width.now)
@@ -104,11 +109,18 @@ class Hop(msgspec.Struct, frozen=True, kw_only=True):
         """The most both ends can do."""
         return rate(self.speed.best, self.width.best)
 
-    def loss(self, *, speed_gt_per_s: float | None = None, width: int | None = None) -> str | None:
+    def loss(
+        self,
+        *,
+        speed_gt_per_s: float | None = None,
+        width: int | None = None,
+        wired: int | None = None,
+    ) -> str | None:
         """'31.5 of 63.0 GB/s each way': with one value as given, and at its best."""
         best = self.could
         if isinstance(best, Absent):
             return None
+        best = Rate(best.speed_gt_per_s, wired or best.width)
         now = Rate(speed_gt_per_s or best.speed_gt_per_s, width or best.width)
         return loss(now, best)
 

@@ -82,13 +82,14 @@ def peers(devices: PciDevices) -> Iterator[Peers]:
     for one, other in combinations(gpus, 2):
         yield pair(one, other)
     for one, other in product(gpus, nics):
-        if one.root and one.root == other.root:
+        if not one.root or one.root == other.root:
             yield pair(one, other)
 
 
 def speaks_rdma(nic: PciDevice) -> bool:
-    """An InfiniBand device hangs on it, or the driver is one of those that make one."""
-    return nic.rdma or nic.driver in RDMA_DRIVERS
+    """An InfiniBand device hangs on it, or the driver makes one; untold, it may."""
+    untold = nic.rdma is None and not nic.driver_known
+    return bool(nic.rdma) or nic.driver in RDMA_DRIVERS or untold
 
 
 def pair(one: PciDevice, other: PciDevice) -> Peers:

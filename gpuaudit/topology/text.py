@@ -4,6 +4,7 @@
 from collections.abc import Iterator
 
 from gpuaudit.topology.forest import Branch, forest
+from gpuaudit.topology.nodes import node_lines
 from gpuaudit.topology.view import Device, Link, Pair, View
 
 LEGEND = """\
@@ -16,8 +17,10 @@ Number: gigabytes a second in each direction that the narrowest link on the way 
 def render(view: View) -> str:
     """All of it, ending in a line break."""
     parts = [*(f"note: {note}" for note in view.notes)]
+    parts += ["", *node_lines(view.numa, view.cpus)]
     if not view.devices:
-        parts.append("no GPU, accelerator, NVSwitch, NIC or NVMe drive is on the PCI bus")
+        if not any(note.startswith("PCI: ") for note in view.notes):
+            parts.append("no GPU, accelerator, NVSwitch, NIC or NVMe drive is on the PCI bus")
         return "\n".join(parts) + "\n"
     parts += ["", *table(device_rows(view)), "", *table(matrix_rows(view))]
     parts += [f"{doubt}: {pairs}" for doubt, pairs in doubts(view)]
@@ -47,12 +50,19 @@ def device_row(device: Device) -> list[str]:
         device.label,
         device.address,
         device.id,
-        "?" if device.numa_node is None else str(device.numa_node),
+        node_text(device),
         link_text(own),
         now_of_could(device.to_root.now_gb_per_s, device.to_root.could_gb_per_s),
         f"{tight.upper} -> {tight.lower}" if tight else "-",
         device.name or "",
     ]
+
+
+def node_text(device: Device) -> str:
+    """'0', '2?' for a node in doubt, '?' where none is known."""
+    if device.numa_node is None or device.numa_node < 0:
+        return "?"
+    return f"{device.numa_node}?" if device.numa_doubt else str(device.numa_node)
 
 
 def link_text(link: Link | None) -> str:

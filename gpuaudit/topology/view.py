@@ -7,9 +7,13 @@ from typing import Literal
 import msgspec
 
 from gpuaudit.facts.base import Absent
+from gpuaudit.facts.cpu import CpuSets
+from gpuaudit.facts.cpusets import format_list
+from gpuaudit.facts.numa import NumaNodes
 from gpuaudit.facts.pci import PciDevice, Role
 from gpuaudit.topology.links import Hop, Rate, narrowest
 from gpuaudit.topology.names import DeviceNames
+from gpuaudit.topology.nodes import CpuView, NodeView, cpu_view, node_views
 from gpuaudit.topology.paths import GUEST, Class
 from gpuaudit.topology.whole import Topology
 
@@ -66,6 +70,12 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None
     driver: str | None
     numa_node: int | None
+    """As sysfs says it, -1 for "firmware said nothing"; None when it was not read."""
+
+    numa_doubt: str | None
+    """Why the node may not be believed."""
+
+    local_cpus: str | None
     root: str
     ports: tuple[str, ...]
     links: tuple[Link, ...]
@@ -89,11 +99,13 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     schema: Literal["gpuaudit.topology/1"] = "gpuaudit.topology/1"
     node: str | None
     notes: tuple[str, ...]
+    numa: tuple[NodeView, ...]
+    cpus: CpuView
     devices: tuple[Device, ...]
     pairs: tuple[Pair, ...]
 
 
-def view_of(tree: Topology, names: DeviceNames, node: str | None) -> View:
+def view_of(tree: Topology, names: DeviceNames, node: str | None, cpus: CpuSets) -> View:
     """Put it together: GPUs first, then by role, each in PCI order."""
     shown = [device for role in LABELS for device in tree.devices.seen(role)]
     labels = labels_of(shown)
@@ -101,8 +113,22 @@ def view_of(tree: Topology, names: DeviceNames, node: str | None) -> View:
     return View(
         node=node,
         notes=notes_of(tree),
+        numa=node_views(tree.numa),
+        cpus=cpu_view(cpus),
         devices=tuple(device_view(tree, d, labels[d.address], names) for d in shown),
         pairs=tuple(pair_view(tree, a, b, labels) for a, b in pairs),
+    )
+
+
+def view_without_pci(why: str, node: str | None, numa: NumaNodes | Absent, cpus: CpuSets) -> View:
+    """What is left when the PCI devices cannot be told."""
+    return View(
+        node=node,
+        notes=(f"PCI: {why}", *numa_notes(numa)),
+        numa=node_views(numa),
+        cpus=cpu_view(cpus),
+        devices=(),
+        pairs=(),
     )
 
 
@@ -120,11 +146,14 @@ def labels_of(shown: list[PciDevice]) -> dict[str, str]:
 def notes_of(tree: Topology) -> tuple[str, ...]:
     """What the reader has to know before believing it."""
     notes = [f"{GUEST}: classes in doubt are marked with ?"] if tree.is_vm else []
-    if isinstance(tree.numa, Absent):
-        notes.append(f"NUMA: {tree.numa.reason}")
-    else:
-        notes += [f"NUMA: {problem}" for problem in tree.numa.problems]
-    return tuple(notes)
+    return (*notes, *numa_notes(tree.numa))
+
+
+def numa_notes(numa: NumaNodes | Absent) -> tuple[str, ...]:
+    """Why there are no NUMA tables, or what is wrong with them."""
+    if isinstance(numa, Absent):
+        return (f"NUMA: {numa.reason}",)
+    return tuple(f"NUMA: {problem}" for problem in numa.problems)
 
 
 def device_view(tree: Topology, device: PciDevice, label: str, names: DeviceNames) -> Device:
@@ -137,7 +166,11 @@ def device_view(tree: Topology, device: PciDevice, label: str, names: DeviceName
         id=device.id,
         name=names.by_address.get(device.address),
         driver=device.driver,
-        numa_node=None if isinstance(node, Absent) else node,
+        numa_node=None if isinstance(device.numa_node, Absent) else device.numa_node,
+        numa_doubt=node.reason if isinstance(node, Absent) else None,
+        local_cpus=None
+        if isinstance(device.local_cpus, Absent)
+        else format_list(device.local_cpus),
         root=device.root,
         ports=device.parents,
         links=tuple(link_view(hop) for hop in hops),

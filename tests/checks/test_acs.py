@@ -83,9 +83,23 @@ def test_a_root_port_hurts_pairs_across(tmp_path: Path) -> None:
     bad = switch("pci0000:15", 0x15, acs=0x1D)
     files = replaced(TWO_SWITCHES, "0000:15:01.0", bad)
     found = findings(tmp_path / "a", files)
-    assert found["0000:15:01.0"].verdict is Verdict.FAIL
+    assert found["0000:15:01.0"].verdict is Verdict.WARN
     near = findings(tmp_path / "b", files, gpu_gpu_reach="switch")
     assert "0000:15:01.0" not in near
+
+
+def test_gpus_on_root_ports_of_their_own_only_warn(tmp_path: Path) -> None:
+    """Four L40S in a plain server: the kernel sets these bits, and there is no switch."""
+    roots = [f"pci0000:{bus:02x}/0000:{bus:02x}:01.0" for bus in (0x15, 0x35, 0x95, 0xB5)]
+    files: Files = {}
+    for place in roots:
+        bus = int(place[-7:-5], 16) + 1
+        files |= port(place, acs=0x1D) | function(
+            f"{place}/0000:{bus:02x}:00.0", GPU, device=0x26B9
+        )
+    found = findings(tmp_path, files)
+    assert set(found) == {place.rpartition("/")[2] for place in roots}
+    assert {f.verdict for f in found.values()} == {Verdict.WARN}
 
 
 def test_a_root_port_only_warns_where_nvlink_carries_that_traffic(tmp_path: Path) -> None:

@@ -101,6 +101,13 @@ def test_energy_preference(preference: Any, verdict: str) -> None:
     assert finding.verdict.value == verdict
 
 
+def test_a_preference_beside_the_performance_governor_only_warns() -> None:
+    """intel_cpufreq with HWP keeps the preference, and asks for the highest clock all the same."""
+    fact = scaling(("performance", "balance_performance"), driver="intel_cpufreq")
+    (finding,) = judge("cpu_frequency/cpu-energy-preference", fact)
+    assert (finding.verdict.value, finding.cost) == ("warn", None)
+
+
 @pytest.mark.parametrize("fact", [scaling(), scaling(("x", NOT_RECORDED), driver="acpi-cpufreq")])
 def test_no_energy_preference(fact: Cpufreq) -> None:
     with pytest.raises(NotApplicable):

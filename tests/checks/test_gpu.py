@@ -69,6 +69,8 @@ def test_count_against_the_policy() -> None:
 def test_count_of_a_board_with_switches() -> None:
     bus = scan(ADDRESSES[:7], switches=SWITCHES)
     assert only(counted(bus, without(7))).expected == "8"
+    with_display = msgspec.structs.replace(bus, kinds=(*bus.kinds, "10de:1fb2"))
+    assert only(counted(with_display, without(7))).expected == "8", "a display card is no eighth"
     assert verdicts(counted(bus, without(7), hypervisor="kvm")) == ["pass"]
     assert verdicts(counted(scan(ADDRESSES, switches=SWITCHES), HEALTHY)) == ["pass"]
 

@@ -78,7 +78,7 @@ A100 = (
     | {"CurrentClocksEventReasons": 0, "ClockInfo(1)": 1275, "MaxClockInfo(1)": 1410}
     | {"ApplicationsClock(0)": 1275, "DefaultApplicationsClock(0)": 1275, "Temperature(0)": 27}
     | {"TemperatureThreshold(1)": 89, "TemperatureThreshold(3)": 85, "GpuFabricInfo": FABRIC}
-    | memory(81920, 32767),
+    | memory(81920, 131072),
     {"MarginTemperature": 13, "FieldValues(230)": 2, "GpuFabricInfoV": 13, "GpuFabricInfo": 3}
     | NO_ROWS,
 )
@@ -93,6 +93,39 @@ T4 = (
     | memory(15360, 256),
     {"MigMode": 3, **NO_ROWS, **BEFORE_535},
 )
+H200_MIG = (
+    "2335",
+    "580.173.02",
+    {"Name": "NVIDIA H200", "MigMode": [1, 1], "VirtualizationMode": 1, "GpuFabricInfoV": FABRIC}
+    | memory(143771, 262144),
+    NO_ROWS,
+)
+GEFORCE_WITH_DISPLAY = (
+    "2702",
+    "595.71.05",
+    {"Name": "NVIDIA GeForce RTX 4080 SUPER", "PersistenceMode": 0, "DisplayActive": 1}
+    | {"CurrentClocksEventReasons": 0x4, "PowerUsage": 318_000, "EnforcedPowerLimit": 320_000}
+    | {"PowerManagementDefaultLimit": 320_000, "MarginTemperature": 33}
+    | memory(16376, 16384),
+    {"MigMode": 3, "EccMode": 3, "TotalEccErrors(1,0)": 3, "TotalEccErrors(1,1)": 3}
+    | {"SramEccErrorStatus": 3, **DEPRECATED, **NO_FABRIC, **NO_ROWS},
+)
+VGPU = (
+    "26b9",
+    "570.133.20",
+    {"Name": "NVIDIA L40S-12Q", "VirtualizationMode": 2, **memory(12288, 256)},
+    dict.fromkeys(("EnforcedPowerLimit", "PowerManagementDefaultLimit", "PowerUsage"), 3)
+    | dict.fromkeys(("Temperature(0)", "MarginTemperature", "FieldValues(230)"), 3)
+    | dict.fromkeys(("MigMode", "SramEccErrorStatus", "ComputeRunningProcesses"), 3)
+    | {**DEPRECATED, **NO_FABRIC, **NO_ROWS},
+)
+WOKEN_T4 = (
+    "1eb8",
+    "590.48.01",
+    {**T4[2], "PersistenceMode": 0, "ComputeRunningProcesses": []},
+    {"MigMode": 3, "FieldValues(230)": 3, "MarginTemperature": 3, "SramEccErrorStatus": 3}
+    | {**NO_ROWS, **NO_FABRIC, **DEPRECATED},
+)
 PROPRIETARY = "NVIDIA UNIX x86_64 Kernel Module"
 
 
@@ -103,8 +136,21 @@ PROPRIETARY = "NVIDIA UNIX x86_64 Kernel Module"
         (L40S, {"gpu-persistence": "fail"}),
         (A100, {"gpu-persistence": "fail"}),
         (T4, {"gpu-persistence": "fail", "gpu-product-known": "warn"}),
+        (H200_MIG, {}),
+        (GEFORCE_WITH_DISPLAY, {"gpu-product-known": "warn"}),
+        (VGPU, {}),
+        (WOKEN_T4, {"gpu-persistence": "fail", "gpu-product-known": "warn"}),
     ],
-    ids=["h100-guest", "l40s-guest", "a100-mig", "t4-cloud"],
+    ids=[
+        "h100-guest",
+        "l40s-guest",
+        "a100-mig",
+        "t4-cloud",
+        "h200-mig",
+        "geforce",
+        "vgpu",
+        "woken",
+    ],
 )
 def test_machines_of_the_field(
     tmp_path: Path, machine: tuple[str, str, Any, Any], wanted: dict[str, str]

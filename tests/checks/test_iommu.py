@@ -57,6 +57,7 @@ def finding(
         ("identity", Verdict.PASS),
         (None, Verdict.PASS),
         ("DMA", Verdict.FAIL),
+        ("unknown", Verdict.UNKNOWN),
         ("DMA-FQ", Verdict.FAIL),
         ("blocked", Verdict.FAIL),
         ("", Verdict.UNKNOWN),

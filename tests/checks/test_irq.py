@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 from judging import judge
-from machines import nic, numa, pci
+from machines import machine, nic, numa, pci
 
 from gpuaudit.check import Finding
 from gpuaudit.facts.base import Absent
@@ -16,12 +16,18 @@ TWO = numa("0-3", "4-7")
 
 
 def affinity(
-    *cpus: set[int], tables: Any = TWO, node: int = 0, unread: str | None = None
+    *cpus: set[int],
+    tables: Any = TWO,
+    node: int = 0,
+    unread: str | None = None,
+    rdma: bool | None = True,
+    hypervisor: str = "",
+    vendor: int = 0x15B3,
 ) -> Finding:
     served = {40 + n: frozenset(c) for n, c in enumerate(cpus)}
     found = NicInterrupts(nics=(NicVectors(address=ADDRESS, cpus=served, unread=unread),))
-    devices = pci(nic(ADDRESS, node, "0-3" if node == 0 else "0-7"))
-    (finding,) = judge("irq/irq-nic-affinity", found, tables, devices)
+    devices = pci(nic(ADDRESS, node, "0-3" if node == 0 else "0-7", rdma=rdma, vendor=vendor))
+    (finding,) = judge("irq/irq-nic-affinity", found, tables, devices, machine(hypervisor))
     return finding
 
 
@@ -31,7 +37,9 @@ def affinity(
         (({0}, {1}, {0, 3}), "pass", "3 of 3 vectors on node 0"),
         (({2},), "pass", "1 of 1 vectors on node 0"),
         (({0}, {4}), "fail", "1 of 2 vectors on node 0"),
-        (({0}, {0, 1, 2, 3, 4, 5, 6, 7}), "fail", "1 of 2 vectors on node 0"),
+        (({4}, {5}, {0}), "fail", "1 of 3 vectors on node 0"),
+        (({4}, {0}, {1}), "warn", "2 of 3 vectors on node 0"),
+        (({0}, {0, 1, 2, 3, 4, 5, 6, 7}), "warn", "1 of 2 vectors on node 0"),
         (({0}, {1}, {2}, {3}, {4}), "warn", "4 of 5 vectors on node 0"),
         (({1}, {1}, {1}), "warn", "3 of 3 vectors on node 0"),
     ],
@@ -39,6 +47,22 @@ def affinity(
 def test_vectors(cpus: tuple[set[int], ...], verdict: str, observed: str) -> None:
     finding = affinity(*cpus)
     assert (finding.verdict.value, finding.observed) == (verdict, observed)
+
+
+def test_a_vector_that_may_run_anywhere_is_not_known_to_run_elsewhere() -> None:
+    message = affinity({0, 1, 2, 3, 4, 5, 6, 7}).message
+    assert message == "1 of 1 vectors may be served by other nodes than 0"
+
+
+@pytest.mark.parametrize(("rdma", "verdict"), [(True, "fail"), (None, "fail"), (False, "warn")])
+def test_a_management_nic_only_warns(*, rdma: bool | None, verdict: str) -> None:
+    assert affinity({4}, {5}, rdma=rdma).verdict.value == verdict
+
+
+def test_a_virtual_nic_is_near_nothing() -> None:
+    """A virtio NIC of a guest with two nodes names none, and never will."""
+    assert affinity({4}, hypervisor="kvm", vendor=0x1AF4).verdict.value == "notapplicable"
+    assert affinity({4}, hypervisor="kvm").verdict.value == "fail"
 
 
 def test_one_cpu_is_named() -> None:
@@ -104,7 +128,8 @@ def test_a_policy_that_knows_what_it_wants(want: str, running: bool, verdict: st
     assert balance(running=running, want=want).verdict.value == verdict
 
 
-PIN = ("irqaffinity=0-3",)
+PIN = ("RUN_AFFINITY_TUNER=yes in /etc/infiniband/openib.conf",)
+START = ("irqaffinity=0-3",)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +137,7 @@ PIN = ("irqaffinity=0-3",)
     [
         ({"running": True}, "pass"),
         ({"running": True, "configured": PIN}, "fail"),
+        ({"running": True, "configured": START}, "warn"),
         ({"running": True, "configured": PIN, "bans": ("--banmod=mlx5_core",)}, "pass"),
         ({"running": False}, "pass"),
         ({"running": False, "configured": PIN, "free": (ADDRESS,)}, "pass"),

@@ -16,7 +16,10 @@ from gpuaudit.facts.slurm import SlurmLimits
 
 pack = importlib.import_module("gpuaudit.checks.limits")
 WANT = pack.LimitsExpectations(
-    memlock_gib="unlimited", memlock_without_rdma="warn", memlock_systemd_default="warn"
+    memlock_gib="unlimited",
+    memlock_without_rdma="warn",
+    memlock_systemd_default="warn",
+    memlock_containers="fail",
 )
 MEMORY = 2 << 40
 RDMA = RdmaNeed(devices=("mlx5_0",), memory_bytes=MEMORY, container=False, image=False)
@@ -95,11 +98,22 @@ def test_a_failure_says_what_it_costs_and_rests_on() -> None:
     assert finding.evidence[0] == "/proc/9/limits"
 
 
-def test_cap_ipc_lock_is_named_and_excuses_nothing() -> None:
+def test_cap_ipc_lock_exempts_the_audit_and_says_so() -> None:
+    """Root in a shell, a timer or a privileged pod: its limit is 8 MiB and holds nothing back."""
     exempt = ProcessLimits(reading=reading(SMALL), may_lock_anyway=True)
     finding = pack.memlock_process(exempt, RDMA, WANT)
-    assert finding.verdict == "fail"
-    assert "CAP_IPC_LOCK" in finding.evidence[-1]
+    assert finding.verdict == "warn"
+    assert "CAP_IPC_LOCK" in finding.message
+
+
+@pytest.mark.parametrize("context", ["containerd", "kubelet"])
+def test_containers_may_be_exempt_too(context: str) -> None:
+    """A stock containerd.service sets no limit; RDMA pods get IPC_LOCK."""
+    daemons = JobDaemons(contexts={context: (reading(SMALL),)})
+    check: Any = CHECKS[f"limits-memlock-{context}"].function
+    (finding,) = check(daemons, RDMA, changed(memlock_containers="warn"))
+    assert finding.verdict == "warn"
+    assert "IPC_LOCK" in finding.message
 
 
 def test_in_a_container_the_runtime_is_named() -> None:

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 from judging import judge, verdicts
-from machines import gpu, machine, nic, numa, pci
+from machines import device, gpu, machine, nic, numa, pci
 
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.numa import NumaNodes
@@ -77,11 +77,23 @@ def test_no_node_is_normal_where_one_node_has_all_cpus() -> None:
         judge("numa/numa-node-known", ONE, pci(gpu("0000:01:00.0", -1)), machine())
 
 
+def test_the_virtual_devices_of_a_guest_have_no_node_to_name() -> None:
+    devices = pci(gpu("0000:01:00.0"), nic("0000:02:00.0", -1, vendor=0x1AF4))
+    found = judge("numa/numa-node-known", TWO, devices, machine("kvm"))
+    assert verdicts(found) == [("0000:01:00.0", "pass")]
+
+
 def locality(
     *devices: Any, hypervisor: str = "", tables: NumaNodes = TWO, **want: Any
 ) -> list[tuple[str, str]]:
     return verdicts(
-        judge("numa/numa-gpu-nic-locality", tables, pci(*devices), machine(hypervisor), **want)
+        judge(
+            "numa/numa-gpu-nic-locality",
+            tables,
+            pci(*devices),
+            machine(hypervisor),
+            **{"gpu_nic_too_far": "fail", **want},
+        )
     )
 
 
@@ -118,6 +130,26 @@ def test_a_nic_on_the_other_node_is_too_far() -> None:
         nic("0000:86:00.0", **below("80", 1, rdma=True)),
     )
     assert found == [("0000:15:00.0", "fail")]
+
+
+@pytest.mark.parametrize(
+    ("policy", "more", "verdict"),
+    [
+        ("warn", (), "warn"),
+        ("fail-with-nvswitch", (), "warn"),
+        ("fail-with-nvswitch", (device("0000:40:00.0", "nvswitch"),), "fail"),
+    ],
+)
+def test_a_server_with_fewer_nics_than_sockets_is_built_so(
+    policy: str, more: tuple[Any, ...], verdict: str
+) -> None:
+    found = locality(
+        gpu("0000:15:00.0", **below("10", 0)),
+        nic("0000:86:00.0", **below("80", 1, rdma=True)),
+        *more,
+        gpu_nic_too_far=policy,
+    )
+    assert found == [("0000:15:00.0", verdict)]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +209,9 @@ def balancing(now: Any, after: Any = 0, nodes: int | None = 2) -> NumaBalancing:
     [
         (0, 0, ["pass", "pass"]),
         (0, 1, ["pass", "warn"]),
-        (0, NOT_RECORDED, ["pass", "unknown"]),
+        (0, NOT_RECORDED, ["pass", "warn"]),
+        (0, Absent("unsupported", "a container"), ["pass", "notapplicable"]),
+        (None, NOT_RECORDED, ["unknown"]),
         (1, 0, ["fail"]),
         (2, 0, ["warn"]),
         (3, 0, ["fail"]),
@@ -188,20 +222,20 @@ def balancing(now: Any, after: Any = 0, nodes: int | None = 2) -> NumaBalancing:
     ],
 )
 def test_balancing(now: Any, after: Any, verdict: list[str]) -> None:
-    found = judge("numa/numa-balancing-off", balancing(now, after))
+    found = judge("numa_balancing/numa-balancing-off", balancing(now, after))
     assert [f.verdict.value for f in found] == verdict
 
 
 def test_balancing_that_a_reboot_brings_back_names_the_file() -> None:
-    found = judge("numa/numa-balancing-off", balancing(0, 1))
+    found = judge("numa_balancing/numa-balancing-off", balancing(0, 1))
     assert found[-1].message == "/etc/a:1 sets it to 1"
 
 
 def test_one_node_has_nothing_to_balance() -> None:
     with pytest.raises(NotApplicable):
-        judge("numa/numa-balancing-off", balancing(1, nodes=1))
+        judge("numa_balancing/numa-balancing-off", balancing(1, nodes=1))
 
 
 def test_a_policy_that_accepts_balancing() -> None:
     with pytest.raises(NotApplicable):
-        judge("numa/numa-balancing-off", balancing(1), automatic_balancing="any")
+        judge("numa_balancing/numa-balancing-off", balancing(1), automatic="any")

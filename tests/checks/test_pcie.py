@@ -188,10 +188,21 @@ def test_the_uplink_is_the_narrowest(tmp_path: Path) -> None:
     assert found[GPU_AT].cost == "31.5 of 63.0 GB/s each way"
 
 
-def test_a_built_in_narrow_uplink_fails_too(tmp_path: Path) -> None:
-    files = both(TREE, ROOT, UP, speed="16.0 GT/s PCIe", max_speed="16.0 GT/s PCIe")
-    found = findings("pcie-path-narrowest", tmp_path, files)
+def test_an_uplink_built_for_less_only_warns(tmp_path: Path) -> None:
+    """A BlueField-3, whose NIC sits behind a switch of its own, in a Gen4 slot."""
+    built = {"speed": "16.0 GT/s PCIe", "max_speed": "16.0 GT/s PCIe"}
+    found = findings("pcie-path-narrowest", tmp_path / "a", both(TREE, ROOT, UP, **built))
+    assert found[GPU_AT].verdict is Verdict.WARN
+    assert found[GPU_AT].cost == "31.5 of 63.0 GB/s each way"
+    narrow = both(TREE, ROOT, UP, **built, width="8")
+    found = findings("pcie-path-narrowest", tmp_path / "b", narrow)
     assert found[GPU_AT].verdict is Verdict.FAIL
+
+
+def test_the_cost_on_a_board_that_wires_fewer_lanes(tmp_path: Path) -> None:
+    files = both(TREE, OVER_GPU, GPU_AT, width="4")
+    found = findings("pcie-link-width", tmp_path, files, wired_width_by_id={"10de:2330": 8})
+    assert found[GPU_AT].cost == "15.8 of 31.5 GB/s each way"
 
 
 def test_a_made_up_outer_port_is_unknown(tmp_path: Path) -> None:

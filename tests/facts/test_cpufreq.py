@@ -128,6 +128,38 @@ def test_limits(tmp_path: Path) -> None:
     assert found.max_perf_percent == 80
 
 
+@pytest.mark.parametrize(
+    ("steps", "possible"),
+    [
+        ({"scaling_available_frequencies": "2450000 2000000 1500000 "}, 2_450_000),
+        ({}, 3_529_052),
+    ],
+)
+def test_the_boost_clock_of_acpi_cpufreq_is_no_limit(
+    tmp_path: Path, steps: dict[str, str], possible: int
+) -> None:
+    """An EPYC 7763 as it comes: scaling_max_freq is the nominal clock, boost is on."""
+    clocks = {"scaling_max_freq": "2450000", "cpuinfo_max_freq": "3529052", **steps}
+    tree = {
+        f"{CPU}/online": "0\n",
+        **policy("cpufreq/policy0", scaling_driver="acpi-cpufreq", **clocks),
+    }
+    host = make_host(tmp_path, tree)
+    (limit,) = frequency_limits(host, cpufreq(host, cpu_sets(host), machine())).limits
+    assert (limit.allowed_khz, limit.possible_khz) == (2_450_000, possible)
+
+
+def test_steps_that_were_not_recorded_prove_nothing(tmp_path: Path) -> None:
+    clocks = {"scaling_max_freq": "2450000", "cpuinfo_max_freq": "3529052"}
+    tree = {
+        f"{CPU}/online": "0\n",
+        **policy("cpufreq/policy0", scaling_driver="acpi-cpufreq", **clocks),
+    }
+    host = make_host(tmp_path, tree, source="plain")
+    (limit,) = frequency_limits(host, cpufreq(host, cpu_sets(host), machine())).limits
+    assert isinstance(limit.possible_khz, Absent)
+
+
 def test_no_limits_without_scaling(tmp_path: Path) -> None:
     nothing = Cpufreq(driver="x", policies=(), without_policy=frozenset({0}))
     with pytest.raises(NotApplicable):
@@ -147,6 +179,27 @@ def test_turbo(tmp_path: Path, path: str, text: str, *, enabled: bool) -> None:
     found = turbo(make_host(tmp_path, {f"{CPU}/{path}": f"{text}\n"}, source="plain"))
     assert found.enabled is enabled
     assert found.source == f"{CPU}/{path}"
+
+
+def cppc(highest: int, nominal: int) -> Tree:
+    """An Arm server with cppc_cpufreq, whose switch reads 0 whether or not there is a boost."""
+    perf = {"highest_perf": highest, "nominal_perf": nominal}
+    files = {f"{CPU}/cpu0/acpi_cppc/{name}": f"{value}\n" for name, value in perf.items()}
+    return {f"{CPU}/cpufreq/boost": "0\n", **files}
+
+
+def test_a_cpu_without_a_boost_clock(tmp_path: Path) -> None:
+    with pytest.raises(NotApplicable, match="nominal"):
+        turbo(make_host(tmp_path, cppc(3447, 3447)))
+
+
+def test_turbo_that_the_bios_of_an_intel_cpu_took_away(tmp_path: Path) -> None:
+    tree = {**cppc(28, 28), f"{CPU}/intel_pstate/no_turbo": "1\n"}
+    assert turbo(make_host(tmp_path, tree)).enabled is False
+
+
+def test_a_boost_clock_that_is_switched_off(tmp_path: Path) -> None:
+    assert turbo(make_host(tmp_path, cppc(4000, 3447))).enabled is False
 
 
 def test_no_turbo_switch(tmp_path: Path) -> None:

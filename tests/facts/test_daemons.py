@@ -11,6 +11,7 @@ from gpuaudit.facts.limits import Limit, Reading
 
 BIG = "Max locked memory unlimited unlimited bytes\nMax open files 1024 524288 files\n"
 SMALL = "Max locked memory 8388608 8388608 bytes\nMax open files 1024 524288 files\n"
+KERNEL = {"pid": 2, "name": "kthreadd", "state": "sleeping", "parent": 0}
 INIT = {"pid": 1, "name": "systemd", "state": "sleeping", "parent": 0}
 SLURMD_UNIT = {"/usr/lib/systemd/system/slurmd.service": "[Service]\nLimitMEMLOCK=infinity\n"}
 
@@ -20,7 +21,7 @@ def process(pid: int, name: str, parent: int = 1, state: str = "sleeping") -> di
 
 
 def read(folder: Path, tree: Tree, *processes: dict[str, Any], **more: Any) -> JobDaemons:
-    more = {"processes": [INIT, *processes], **more}
+    more = {"processes": [INIT, KERNEL, *processes], **more}
     return job_daemons(make_host(folder, tree, **more))
 
 
@@ -57,6 +58,20 @@ def test_a_garbled_limit_is_unknown(tmp_path: Path) -> None:
     assert "slurmd.service:2" in later.memlock.reason
 
 
+def test_a_container_sees_neither_the_daemons_nor_the_units_of_its_node(tmp_path: Path) -> None:
+    fact = read(tmp_path, {"/.dockerenv": "", **SLURMD_UNIT})
+    slurmd = fact.contexts["slurmd"]
+    assert isinstance(slurmd, Absent)
+    assert (slurmd.kind, "processes of its host" in slurmd.reason) == ("missing", True)
+
+
+def test_a_daemon_inside_a_container_is_judged_by_what_runs(tmp_path: Path) -> None:
+    """Slurm in Kubernetes: slurmd runs in a pod."""
+    tree = {"/run/.containerenv": "", "/proc/9/limits": SMALL, **SLURMD_UNIT}
+    (now,) = readings(read(tmp_path, tree, process(9, "slurmd")), "slurmd")
+    assert now.now
+
+
 def test_neither_process_nor_unit_is_known_absence(tmp_path: Path) -> None:
     fact = read(tmp_path, {})
     assert set(fact.contexts) == {"slurmd", "containerd", "docker", "kubelet", "sshd"}
@@ -84,7 +99,8 @@ def test_units_without_a_process_table_are_not_enough(tmp_path: Path) -> None:
 
 def test_a_process_without_known_units_is_not_enough(tmp_path: Path) -> None:
     tree = {"/proc/9/limits": BIG, "/proc/self/limits": BIG}
-    host = make_host(tmp_path, tree, source="snapshot", processes=[INIT, process(9, "slurmd")])
+    table = [INIT, KERNEL, process(9, "slurmd")]
+    host = make_host(tmp_path, tree, source="snapshot", processes=table)
     host._recording.manifest.listings.clear()  # type: ignore[union-attr]  # a recording has both
     now, later = readings(job_daemons(host), "slurmd")
     assert now.memlock == Limit(None, None)

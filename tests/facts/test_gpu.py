@@ -17,9 +17,10 @@ from gpuaudit.engine import Facts
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.gpu import Gpus, majority, record
 from gpuaudit.facts.gpu import gpu_addresses as told_addresses
+from gpuaudit.facts.gpuanswer import value_of
 from gpuaudit.facts.gpumissing import missing_gpus
 from gpuaudit.facts.gpupersistence import PersistenceDaemon
-from gpuaudit.facts.gpurecord import CALLS, Gpu, Setting, value_of
+from gpuaudit.facts.gpurecord import CALLS, Gpu, Setting
 from gpuaudit.facts.gpuscan import ALL_HANDED_OUT, NO_GPU, GpuScan
 from gpuaudit.host import NotApplicable, Unavailable
 from gpuaudit.host.answers import Answer
@@ -254,7 +255,10 @@ def test_missing_gpus_are_explained(node: FakeNode) -> None:
     breaking.forget_gpu(node, 5)
     facts = Facts(node.host())
     (missing,) = missing_gpus(facts.get(GpuScan), facts.get(Gpus))
-    assert missing == (ADDRESSES[5], "the kernel driver has it, NVML does not list it", False)
+    assert missing.address == ADDRESSES[5]
+    assert missing.why == "the kernel driver has it, NVML does not list it"
+    assert not missing.excluded
+    assert not missing.withheld
 
 
 @pytest.mark.parametrize(
@@ -280,7 +284,8 @@ def test_the_reason_follows_the_way_up(
     ("processes", "running"),
     [
         ([{"pid": 7, "name": "nvidia-persiste", "state": "sleeping"}], True),
-        ([], False),
+        ([{"pid": 1, "name": "systemd", "state": "sleeping"}], False),
+        ([{"pid": 7, "name": "bash", "state": "sleeping"}], None),
         (None, None),
     ],
 )

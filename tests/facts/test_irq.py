@@ -77,6 +77,16 @@ def test_who_may_run_anywhere(tmp_path: Path, cpus: str, free: tuple[str, ...]) 
     assert pinning(tmp_path, tree) == IrqPinning(configured=(), free=free)
 
 
+def test_a_driver_that_places_its_own_vectors(tmp_path: Path) -> None:
+    """mlx5: the vector for events may run anywhere, those for traffic are spread."""
+    tree = {
+        **msi(40, 41),
+        "/proc/irq/40/smp_affinity_list": "0-7",
+        "/proc/irq/41/smp_affinity_list": "2",
+    }
+    assert pinning(tmp_path, tree).free == ()
+
+
 def test_pinning_that_is_configured(tmp_path: Path) -> None:
     tree = {
         **msi(),

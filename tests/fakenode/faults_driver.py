@@ -163,7 +163,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(library_missing, unknown(NVML) | {"driver-library-match": "fail"}),
     Fault(no_permission, unknown(NVML)),
     Fault(proprietary_modules, {}),
-    Fault(nouveau_loaded, {"driver-nouveau-absent": "fail"}),
+    Fault(nouveau_loaded, {"driver-nouveau-absent": "warn"}),
     Fault(fabric_manager_stopped, {"fabric-manager-running": "fail"}),
     Fault(fabric_manager_not_after_boot, {"fabric-manager-enabled": "fail"}),
     Fault(fabric_manager_of_other_version, {"fabric-manager-version": "fail"}),

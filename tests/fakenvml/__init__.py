@@ -152,6 +152,7 @@ def _power() -> Document:
 def _modes() -> Document:
     return {
         **values(PersistenceMode=1, MigMode=[0, 0], ComputeMode=0, VirtualizationMode=0),
+        **values(DisplayActive=0),
         **values(GspFirmwareMode=[1, 1], GspFirmwareVersion=DRIVER),
         **values(ComputeRunningProcesses=[]),
         **of_arguments("FieldValues", {"230": 0}),

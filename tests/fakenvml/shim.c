@@ -139,6 +139,7 @@ SCALAR(u32, PowerManagementDefaultLimit)
 SCALAR(u32, PowerUsage)
 SCALAR(u32, ComputeMode)
 SCALAR(u32, VirtualizationMode)
+SCALAR(u32, DisplayActive)
 SCALAR(u64, CurrentClocksThrottleReasons)
 SCALAR_OF(u32, ClockInfo)
 SCALAR_OF(u32, MaxClockInfo)
@@ -338,7 +339,12 @@ int nvmlDeviceGetP2PStatus(device from, device to, int caps, u32 *out) {
 
 // ---- fabric: three generations of one struct --------------------------------------------------
 
-typedef struct { unsigned char uuid[16]; int status; u32 cliqueId, state; } fabric_t;
+typedef struct {
+    unsigned char uuid[16];
+    int status;
+    u32 cliqueId;
+    unsigned char state, padding[3];
+} fabric_t;
 typedef struct { u32 version; fabric_t info; u32 healthMask; } fabric_v2_t;
 typedef struct {
     u32 version;
@@ -353,7 +359,8 @@ static void fill_fabric(const node *value, fabric_t *out) {
         sscanf(uuid->text + i * 2, "%2hhx", &out->uuid[i]);
     out->status = (int)number(get(value, "status"));
     out->cliqueId = (u32)number(get(value, "cliqueId"));
-    out->state = (u32)number(get(value, "state"));
+    out->state = (unsigned char)number(get(value, "state"));
+    memset(out->padding, 0xEE, sizeof out->padding);  // what a driver leaves there is its affair
 }
 
 int nvmlDeviceGetGpuFabricInfo(device from, fabric_t *out) {
