@@ -104,7 +104,10 @@ def test_an_expired_waiver_waives_nothing_and_is_a_finding(tmp_path: Path) -> No
             GOOD.replace("link-width", "link-widht"),
             ":2: no check is named pcie-link-widht; did you mean pcie-link-width",
         ),
-        (GOOD.replace("2026-06-01", "soon"), ":5: waivers.0.until: invalid RFC3339"),
+        (
+            GOOD.replace("2026-06-01", "soon"),
+            ":5: waivers.0.until: expected a date such as 2027-01-31",
+        ),
         (
             GOOD.replace("    owner: ops@example.org\n", ""),
             ":2: waivers.0: object missing required field `owner`",
@@ -114,7 +117,7 @@ def test_an_expired_waiver_waives_nothing_and_is_a_finding(tmp_path: Path) -> No
             ":4: waivers.0.because: unknown key; allowed: check, owner, reason, subject, until",
         ),
         ("waivers: [\n", "not valid YAML"),
-        ("", ":1: the file: expected `object`, got `null`"),
+        ("", ":1: the file: expected a mapping, got nothing"),
     ],
 )
 def test_a_wrong_file_is_one_error_with_file_and_line(

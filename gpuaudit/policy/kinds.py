@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which value in a document does not fit its type, and what would."""
 
+import re
 import types
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -9,6 +10,25 @@ import msgspec
 
 Path = tuple[str | int, ...]
 HOLDS: dict[Any, type] = {dict: dict, list: list, tuple: list}
+
+
+WORDS = {
+    "object": "a mapping",
+    "array": "a list",
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "a truth value",
+    "null": "nothing",
+    "date": "a date",
+}
+
+
+def plain(message: str) -> str:
+    """What msgspec says, in the words of whoever writes YAML: `object` is a mapping."""
+    if "RFC3339" in message:
+        return "expected a date such as 2027-01-31"
+    return re.sub(r"`(\w+)`", lambda m: WORDS.get(m[1], m[0]), message)
 
 
 class Misfit(NamedTuple):

@@ -13,6 +13,7 @@ from gpuaudit.policy.kinds import (
     allowed,
     container,
     misfit,
+    plain,
     takes_numbers,
     takes_words,
 )
@@ -73,7 +74,8 @@ class Located:
             hint = f"; allowed: {text}" if (text := allowed(wrong.kind)) else ""
             hint += advice(wrong)
         dotted = ".".join(str(step) for step in path) or "the file"
-        return PolicyError(f"{self.at(path)}: {dotted}: {message[:1].lower()}{message[1:]}{hint}")
+        said = plain(message)
+        return PolicyError(f"{self.at(path)}: {dotted}: {said[:1].lower()}{said[1:]}{hint}")
 
     def _parse(self, data: bytes) -> Any:
         loader = None
@@ -139,6 +141,8 @@ def advice(wrong: Misfit) -> str:
         return "; YAML reads a bare on, off, yes or no as a truth value: put quotes around it"
     if isinstance(wrong.value, str) and wrong.value[:1].isdigit() and takes_numbers(wrong.kind):
         return "; write the number alone, the unit is in the name of the key"
+    if isinstance(wrong.value, (int, float)) and takes_words(wrong.kind):
+        return "; YAML reads 0000:18:00 as a number: put quotes around it"
     return ""
 
 
