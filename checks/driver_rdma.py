@@ -13,6 +13,7 @@ from gpuaudit.check import (
     fails,
     passes,
     unknown,
+    warns,
 )
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.driver import GpuDirect, KernelDriver
@@ -48,7 +49,8 @@ def gpudirect_rdma(
     ## Exceptions
     Not applicable without a hardware RDMA adapter, on GeForce (the driver refuses it), and for EFA,
     which pins GPU memory by itself. Kernels before 5.12 with a vendor's backport are not
-    recognised.
+    recognised. In a guest whose adapters are all Ethernet it only warns: clouds give such a virtual
+    function to every machine for its ordinary network.
 
     ## What to do
     Run `modprobe nvidia-peermem` and name it in /etc/modules-load.d, or install the open kernel
@@ -73,7 +75,8 @@ def gpudirect_rdma(
         return passes("GPUDirect RDMA", known)
     if isinstance(ways[1], Absent):
         return unknown("GPUDirect RDMA", ways[1].reason)
-    return fails(
+    plain_guest = bool(node.is_vm) and rdma.ethernet_only
+    return (warns if plain_guest else fails)(
         "GPUDirect RDMA",
         "nvidia_peermem is not loaded and DMA-BUF is not possible",
         "off",

@@ -72,6 +72,9 @@ class GpuDirect(Fact, frozen=True, kw_only=True):
     """
 
     adapters: tuple[str, ...]
+    ethernet_only: bool
+    """Every port of every adapter is known to be Ethernet (ports/N/link_layer)."""
+
     peermem_loaded: bool
     registered: bool
 
@@ -164,13 +167,22 @@ def gpu_direct(host: Host, scan: GpuScan) -> GpuDirect:
     """RDMA adapters that are hardware, and whether GPU memory can be registered with them."""
     del scan
     names = host.list("/sys/class/infiniband") if host.exists("/sys/class/infiniband") else ()
+    adapters = tuple(name for name in names if needs_peer_memory(host, name))
     return GpuDirect(
-        adapters=tuple(name for name in names if needs_peer_memory(host, name)),
+        adapters=adapters,
+        ethernet_only=all(is_ethernet(host, name) for name in adapters),
         peermem_loaded=host.exists("/sys/module/nvidia_peermem"),
         registered=any(
             host.exists(f"{MEMORY_PEERS}/{client}/version") for client in ("nv_mem", "nv_mem_nc")
         ),
     )
+
+
+def is_ethernet(host: Host, name: str) -> bool:
+    """True when all ports of an adapter say so; False when one does not, or says nothing."""
+    folder = f"/sys/class/infiniband/{name}/ports"
+    layers = {host.optional(f"{folder}/{port}/link_layer") for port in host.names(folder)}
+    return layers == {"Ethernet"}
 
 
 def needs_peer_memory(host: Host, name: str) -> bool:

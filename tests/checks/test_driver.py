@@ -111,14 +111,21 @@ def rdma(
     peermem: bool = False,
     registered: bool = False,
     adapters: tuple[str, ...] = ("mlx5_0",),
+    ethernet: bool = False,
+    hypervisor: str = "",
     kernel: str | None = "5.4.0-150-generic",
     found: Any = HEALTHY,
     **want: Any,
 ) -> Any:
-    facts = GpuDirect(adapters=adapters, peermem_loaded=peermem, registered=registered)
+    facts = GpuDirect(
+        adapters=adapters,
+        ethernet_only=ethernet,
+        peermem_loaded=peermem,
+        registered=registered,
+    )
     check = function("driver-gpudirect-rdma")
     wanted = policy(section("driver-gpudirect-rdma"), **want)
-    return check(facts, driver, machine(kernel=kernel), found, wanted)
+    return check(facts, driver, machine(kernel=kernel, hypervisor=hypervisor), found, wanted)
 
 
 def test_gpudirect_rdma() -> None:
@@ -128,6 +135,9 @@ def test_gpudirect_rdma() -> None:
     assert verdicts(rdma(OPEN, kernel="6.8.0")) == ["pass"]
     assert only(rdma(OPEN)).cost
     assert verdicts(rdma(CLOSED, kernel="6.8.0")) == ["fail"]
+    assert verdicts(rdma(CLOSED, ethernet=True)) == ["fail"]
+    assert verdicts(rdma(CLOSED, hypervisor="microsoft")) == ["fail"]
+    assert verdicts(rdma(CLOSED, ethernet=True, hypervisor="microsoft")) == ["warn"]
     assert verdicts(rdma(OPEN, kernel=None)) == ["unknown"]
     assert verdicts(rdma(NONE, kernel="6.8.0")) == ["unknown"]
 

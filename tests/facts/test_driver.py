@@ -154,3 +154,20 @@ def test_software_rdma_and_efa_need_no_peer_memory(tmp_path: Path) -> None:
         "/sys/bus/pci/drivers/bnxt_en": None,
     }
     assert Facts(make_host(tmp_path, tree)).get(GpuDirect).adapters == ("bnxt_re0",)
+
+
+@pytest.mark.parametrize(
+    ("layers", "ethernet"),
+    [(("Ethernet",), True), (("Ethernet", "InfiniBand"), False), (("",), False), ((), False)],
+)
+def test_adapters_that_are_all_ethernet(
+    tmp_path: Path, layers: tuple[str, ...], ethernet: bool
+) -> None:
+    card = "/sys/class/infiniband/mlx5_0"
+    tree: Tree = {
+        **ONE_GPU,
+        f"{card}/device/driver": Link("/sys/bus/pci/drivers/mlx5_core"),
+        "/sys/bus/pci/drivers/mlx5_core": None,
+        **{f"{card}/ports/{i}/link_layer": layer for i, layer in enumerate(layers, 1)},
+    }
+    assert Facts(make_host(tmp_path, tree)).get(GpuDirect).ethernet_only is ethernet
