@@ -74,6 +74,7 @@ def explain(error: Exception) -> NoReturn:
     if isinstance(error, OSError) and error.filename is not None:
         refuse(f"{os.fsdecode(error.filename)}: {error.strerror}")
     if isinstance(error, OSError) and error.errno in streams.NOWHERE_TO_WRITE:
+        streams.give_up_output()
         refuse(f"the output cannot be written: {error.strerror}")
     click.echo(
         f"gpuaudit: internal error: {type(error).__name__}: {error} "

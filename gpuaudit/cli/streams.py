@@ -29,6 +29,13 @@ def secure() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+def give_up_output() -> None:
+    """Lead standard output to /dev/null, so that Python's last flush has nothing to complain of."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
 def encoded(text: str) -> bytes:
     """UTF-8, whatever stands in file names."""
     return text.encode("utf-8", "backslashreplace")

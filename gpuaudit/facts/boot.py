@@ -2,7 +2,7 @@
 """Whether the files at hand are those that the node boots from."""
 
 from gpuaudit.facts.base import Absent
-from gpuaudit.facts.gpuscan import JOBS, confinement
+from gpuaudit.facts.confinement import JOBS, confinement
 from gpuaudit.host import Host
 
 ELSEWHERE = Absent("unsupported", "a container's files do not say what its node does at boot")

@@ -2,6 +2,7 @@
 """NVIDIA GPUs as the PCI bus and the kernel driver list them, before NVML is asked."""
 
 from gpuaudit.facts.base import Absent, Fact, probe
+from gpuaudit.facts.confinement import JOBS, confinement
 from gpuaudit.facts.pci import FOLDER, NVIDIA, PciDevice, identified
 from gpuaudit.facts.pciplace import ADDRESS
 from gpuaudit.host import Host, NotApplicable, Unavailable
@@ -11,22 +12,6 @@ NO_GPU = "no NVIDIA GPU on this machine"
 ALL_HANDED_OUT = "every NVIDIA GPU is handed to guests (vfio-pci)"
 PASSTHROUGH = frozenset({"vfio-pci", "nvgrace_gpu_vfio_pci", "pci-stub", "xen-pciback"})
 DEAD = b"\xff\xff\xff\xff"
-CONFINEMENTS = {
-    "/.dockerenv": "a Docker container",
-    "/run/.containerenv": "a Podman container",
-    "/run/systemd/container": "a container",
-    "/var/run/secrets/kubernetes.io": "a Kubernetes pod",
-}
-JOBS = ("a Slurm job", "a PBS job", "an LSF job")
-CGROUPS = {
-    "kubepods": "a Kubernetes pod",
-    "docker": "a Docker container",
-    "/job_": JOBS[0],
-    "/pbs_jobs": JOBS[1],
-    "/lsf/": JOBS[2],
-}
-KERNEL = "kthreadd"
-"""Process 2 on every machine, seen by none in a PID namespace (Linux init/main.c, rest_init)."""
 
 
 class PciGpu(Fact, frozen=True, kw_only=True):
@@ -155,25 +140,3 @@ def excluded(host: Host, name: str) -> bool:
     text = host.optional(f"{LISTED}/{name}/information") or ""
     pairs = (line.partition(":") for line in text.splitlines())
     return any(key.strip() == "GPU Excluded" and value.strip() == "Yes" for key, _, value in pairs)
-
-
-def confinement(host: Host) -> str | None:
-    """What hides GPUs from this process: a container or a job's device cgroup."""
-    for path, what in CONFINEMENTS.items():
-        try:
-            if host.exists(path):
-                return what
-        except Unavailable:
-            continue
-    groups = host.optional("/proc/self/cgroup") or ""
-    named = next((what for word, what in CGROUPS.items() if word in groups), None)
-    return named or ("a container" if has_own_processes(host) else None)
-
-
-def has_own_processes(host: Host) -> bool:
-    """Whether process 1 is to be seen and the kernel's own process 2 is not."""
-    try:
-        names = {one.pid: one.name for one in host.processes()}
-    except Unavailable:
-        return False
-    return 1 in names and names.get(2) != KERNEL

@@ -134,6 +134,7 @@ def test_a_job_does_not_excuse_a_gpu_that_the_driver_did_not_bring_up(node: Fake
     breaking.forget_gpu(node, 5)
     assert results(node, "gpu-count") == {"gpu-count": "fail"}
     node.files["/.dockerenv"] = ""
+    breaking.overlay_root(node)
     assert results(node, "gpu-count") == {"gpu-count": "notapplicable"}
 
 

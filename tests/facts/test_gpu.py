@@ -130,8 +130,16 @@ def test_confinement_is_seen(
     node: FakeNode, path: str, text: str, what: str, container: bool
 ) -> None:
     node.files[path] = text
+    breaking.overlay_root(node)
     assert scanned(node).confined == what
     assert scanned(node).in_container is container
+
+
+def test_a_machine_made_from_a_container_image_is_no_container(node: FakeNode) -> None:
+    """It kept the mark, but sees the kernel's own processes and has a root of its own."""
+    node.files["/.dockerenv"] = ""
+    assert scanned(node).confined is None
+    assert not scanned(node).in_container
 
 
 def test_the_healthy_node_answers_everything(node: FakeNode) -> None:

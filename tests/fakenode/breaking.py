@@ -151,3 +151,9 @@ def limit(node: FakeNode, pid: int | str, row: str, value: str) -> None:
 def sysctl(node: FakeNode, name: str, value: str) -> None:
     """A running sysctl that the configuration sets otherwise."""
     write(node, f"/proc/sys/{name.replace('.', '/')}", value)
+
+
+def overlay_root(node: FakeNode) -> None:
+    """The root of a container that shares the host's processes (docker run --pid=host)."""
+    mounts = str(node.files["/proc/self/mountinfo"])
+    node.files["/proc/self/mountinfo"] = mounts.replace("ext4 /dev/md0", "overlay overlay")
