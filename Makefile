@@ -15,7 +15,6 @@ INSTALLED := .venv/.installed
 # Errors only: an index that lacks a package which another one has is no news.
 PIP := $(BIN)/python -m pip install -qq
 ARGS ?=
-# Busy workers spoil timings, so what is measured (tests/bench) runs on its own, see `bench`.
 WORKERS ?= auto
 
 help:  ## Show this help
@@ -38,11 +37,11 @@ run: setup  ## Audit this machine (ARGS='--profile bringup -v' passes options on
 	echo "gpuaudit run ended with exit code $$code"; \
 	case $$code in 0|1|3) ;; *) exit 1 ;; esac
 
-test: setup bench  ## Run every test (ARGS='-k numa' passes options on)
+test: setup  ## Run every test (ARGS='-k numa' passes options on)
 	$(BIN)/python -m pytest -n $(WORKERS) --ignore tests/bench $(ARGS)
 
-bench: setup  ## Run the measured tests alone, one after the other
-	@if ls tests/bench/test_*.py >/dev/null 2>&1; then $(BIN)/python -m pytest tests/bench; fi
+bench: setup  ## Measure start-up and a whole pre-flight, as ratios to an empty Python
+	$(BIN)/python tests/bench/bench_preflight.py
 
 lint: setup  ## Format check, lint, types, import arrows, shell scripts
 	$(BIN)/ruff format --check
