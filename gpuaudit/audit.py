@@ -19,7 +19,7 @@ from gpuaudit.facts.cpusets import format_list
 from gpuaudit.facts.node import Machine
 from gpuaudit.facts.numa import NumaNodes
 from gpuaudit.facts.pci import PciDevices
-from gpuaudit.host import Host, NotApplicable, Unavailable
+from gpuaudit.host import Host
 from gpuaudit.host.answers import NvmlAnswers
 from gpuaudit.policy import Policy, load_policies
 from gpuaudit.policy.profiles import chosen, load_profile
@@ -117,16 +117,23 @@ def summary_of(results: tuple[Result, ...]) -> Summary:
     A waived failure does not fail the node, and what does not apply says nothing about it.
     """
     counts = Counter(r.verdict.value for r in results)
-    judged = [r.verdict for r in results if r.verdict is not Verdict.NOT_APPLICABLE]
-    verdict = worst(Verdict.PASS if v is Verdict.WAIVED else v for v in judged)
-    if not any(v in JUDGED for v in judged) and verdict is Verdict.PASS:
+    told = [r.verdict for r in results if r.verdict is not Verdict.NOT_APPLICABLE]
+    verdict = worst(Verdict.PASS if v is Verdict.WAIVED else v for v in told)
+    if verdict is Verdict.WARN and not anything_judged(results):
         verdict = Verdict.UNKNOWN
     return Summary(verdict=verdict, counts={v.value: counts.get(v.value, 0) for v in Verdict})
 
 
+def anything_judged(results: Iterable[Result]) -> bool:
+    """Whether a check came to a verdict. That a waiver has expired says nothing about the node."""
+    return any(r.verdict in JUDGED and r.check != waivers.EXPIRED for r in results)
+
+
 def node_of(facts: Facts, policy: Policy) -> Node:
     """What the machine is, as far as it could be read."""
-    machine: Machine = facts.get(Machine)
+    machine = facts.find(Machine)
+    if machine is None:
+        return Node(sku=policy.sku)
     names, driver = gpu_names(facts)
     online, offline = cpu_lists(facts)
     return Node(
@@ -148,11 +155,8 @@ def node_of(facts: Facts, policy: Policy) -> Node:
 
 def cpu_lists(facts: Facts) -> tuple[str | None, str | None]:
     """The CPUs that are online, and those that are present and not online."""
-    try:
-        cpus: CpuSets = facts.get(CpuSets)
-    except (Unavailable, NotApplicable):
-        return None, None
-    if isinstance(cpus.online, Absent):
+    cpus = facts.find(CpuSets)
+    if cpus is None or isinstance(cpus.online, Absent):
         return None, None
     missing = None if isinstance(cpus.present, Absent) else format_list(cpus.present - cpus.online)
     return format_list(cpus.online), missing
@@ -160,11 +164,8 @@ def cpu_lists(facts: Facts) -> tuple[str | None, str | None]:
 
 def numa_ids(facts: Facts) -> tuple[int, ...] | None:
     """Ids of the NUMA nodes."""
-    try:
-        found: NumaNodes = facts.get(NumaNodes)
-    except (Unavailable, NotApplicable):
-        return None
-    return tuple(node.id for node in found.nodes)
+    found = facts.find(NumaNodes)
+    return tuple(node.id for node in found.nodes) if found else None
 
 
 def gpu_names(facts: Facts) -> tuple[tuple[str, ...] | None, str | None]:
@@ -177,11 +178,8 @@ def gpu_names(facts: Facts) -> tuple[tuple[str, ...] | None, str | None]:
         names = [answers.of_device(i, "nvmlDeviceGetName") for i in range(len(answers.devices))]
         driver = answers.of_system("nvmlSystemGetDriverVersion")
         return tuple(str(n.v) for n in names if n.ok), str(driver.v) if driver.ok else None
-    try:
-        devices: PciDevices = facts.get(PciDevices)
-    except (Unavailable, NotApplicable):
-        return None, None
-    return tuple(gpu.id for gpu in devices.seen("gpu")), None
+    devices = facts.find(PciDevices)
+    return (tuple(gpu.id for gpu in devices.seen("gpu")) if devices else None), None
 
 
 def exit_code(report: Report) -> int:
@@ -191,5 +189,4 @@ def exit_code(report: Report) -> int:
     undecided = {Verdict.UNKNOWN, Verdict.ERROR}
     if any(r.required and r.verdict in undecided for r in report.results):
         return 3
-    judged = any(r.verdict in JUDGED for r in report.results)
-    return 0 if judged else 3
+    return 0 if anything_judged(report.results) else 3

@@ -9,7 +9,7 @@ import os
 import time
 import traceback
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from gpuaudit.check import Check, Expectations, Finding, Verdict, worst
 from gpuaudit.deadline import OutOfTimeError, time_limit
@@ -20,6 +20,8 @@ from gpuaudit.policy import Policy, PolicyError, PolicySet
 from gpuaudit.report import Result
 
 NOTHING = "the check found nothing to judge"
+FIND_LIMIT_S = 5.0
+T = TypeVar("T")
 
 
 class Outcome(NamedTuple):
@@ -50,6 +52,20 @@ class Facts:
             raise found
         return found
 
+    def find(self, kind: type[T]) -> T | None:
+        """The fact, or None whatever the reason: the checks that need it tell that.
+
+        For what is asked beside the checks; bounded in time like one of them.
+        """
+        try:
+            with time_limit(FIND_LIMIT_S):
+                found: T = self.get(kind)
+        except SnapshotError:
+            raise
+        except (Exception, OutOfTimeError):  # noqa: BLE001 - the fact's own checks say why
+            return None
+        return found
+
     def _probe(self, kind: type) -> Any:
         probe = PROBES[kind]
         needs = [hint for name, hint in probe.__annotations__.items() if name != "return"]
@@ -71,11 +87,8 @@ def needs_nvml(kind: type, seen: frozenset[type] = frozenset()) -> bool:
 
 def gpu_ids(facts: Facts) -> tuple[str, ...]:
     """PCI IDs of the node's GPUs, to pick the SKU policy; none when they cannot be read."""
-    try:
-        devices: PciDevices = facts.get(PciDevices)
-    except (Unavailable, NotApplicable):
-        return ()
-    return tuple(sorted({gpu.id for gpu in devices.seen("gpu")}))
+    devices = facts.find(PciDevices)
+    return tuple(sorted({gpu.id for gpu in devices.seen("gpu")})) if devices else ()
 
 
 class Audit(NamedTuple):

@@ -3,6 +3,7 @@
 
 import os
 import shutil
+from typing import NoReturn
 
 import pytest
 
@@ -11,7 +12,11 @@ def need(tool: str, package: str) -> None:
     """Skip without `tool`, or fail where GPUAUDIT_REQUIRE_SYSTEM=1 promised that it is there."""
     if shutil.which(tool):
         return
-    missing = f"needs {tool} (package {package})"
+    lacking(f"needs {tool} (package {package})")
+
+
+def lacking(missing: str) -> NoReturn:
+    """Skip for want of something, or fail where GPUAUDIT_REQUIRE_SYSTEM=1 promised it."""
     if os.environ.get("GPUAUDIT_REQUIRE_SYSTEM") == "1":
         pytest.fail(missing)
     pytest.skip(missing)

@@ -14,7 +14,8 @@ from trees import make_host
 from gpuaudit import audit, packs
 from gpuaudit.check import Check, Finding, Severity, Verdict, check, passes
 from gpuaudit.engine import Facts, judge
-from gpuaudit.facts.base import Fact, probe
+from gpuaudit.facts.base import PROBES, Fact, probe
+from gpuaudit.facts.pci import PciDevices
 from gpuaudit.host import Host, NotApplicable, Unavailable
 from gpuaudit.policy import load_policies
 from gpuaudit.report import Result
@@ -182,5 +183,52 @@ def test_a_run_in_which_nothing_was_judged_is_unknown(host: Host) -> None:
         raise NotApplicable("nothing here")
 
     report = audit.run(host, audit.Request(select=("memory-made-up",))).report
+    assert report.summary.verdict is Verdict.UNKNOWN
+    assert audit.exit_code(report) == 3
+
+
+def test_a_probe_that_crashes_costs_its_checks_and_nothing_else(host: Host) -> None:
+    """Also the one that picks the SKU and names the GPUs, which no check is there to guard."""
+
+    def broken(_host: Host) -> PciDevices:
+        raise ZeroDivisionError("a bug")
+
+    broken.__annotations__ = {"_host": Host, "return": PciDevices}
+    PROBES[PciDevices] = broken
+    select = ("pcie-link-width", "memory-thp-enabled")
+    report = audit.run(host, audit.Request(select=select)).report
+    verdicts = {r.check: r.verdict for r in report.results}
+    assert verdicts["pcie-link-width"] is Verdict.ERROR
+    assert verdicts["memory-thp-enabled"] is not Verdict.ERROR
+    assert report.node.hostname == "n1"
+    assert report.node.gpus is None
+
+
+def test_what_is_asked_beside_the_checks_is_bounded(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sleeps(_host: Host) -> Colour:
+        time.sleep(60)
+        return Colour(name="late")
+
+    monkeypatch.setattr("gpuaudit.engine.FIND_LIMIT_S", 0.2)
+    sleeps.__module__ = "made_up_sleeps"
+    probe(sleeps)
+    assert Facts(host).find(Colour) is None
+
+
+def test_an_expired_waiver_alone_judges_nothing(host: Host, tmp_path: Path) -> None:
+    @check("memory-made-up", severity=Severity.LOW)
+    def made_up() -> Finding:
+        """A made-up property holds."""
+        raise NotApplicable("nothing here")
+
+    file = tmp_path / "waivers.yaml"
+    file.write_text(
+        "waivers:\n  - {check: memory-made-up, reason: r, until: 2020-01-01, owner: o}\n"
+    )
+    request = audit.Request(select=("memory-made-up",), waiver_file=str(file))
+    report = audit.run(host, request).report
+    assert [r.check for r in report.results] == ["memory-made-up", "waiver-expired"]
     assert report.summary.verdict is Verdict.UNKNOWN
     assert audit.exit_code(report) == 3

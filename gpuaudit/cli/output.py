@@ -17,18 +17,18 @@ STREAMS = ("/dev/std", "/dev/fd/", "/proc/")
 RENDERERS = {name: f"gpuaudit.reports.{name}_report" for name in FORMATS}
 
 
-def format_for(name: str | None, output: str | None) -> str:
-    """The format asked for, or the one the suffix of the output file names."""
+def format_for(name: str | None, output: str | None, suffixes: Mapping[str, str] = SUFFIXES) -> str:
+    """The format asked for, or the one the suffix of the output file names; text without either."""
     if name:
         return name
     if not output:
         return "text"
     suffix = os.path.splitext(output)[1].lower()
-    if suffix not in SUFFIXES:
+    if suffix not in suffixes:
         refuse(
-            f"{output}: the suffix names no format; use --format or one of {', '.join(SUFFIXES)}"
+            f"{output}: the suffix names no format; use --format or one of {', '.join(suffixes)}"
         )
-    return SUFFIXES[suffix]
+    return suffixes[suffix]
 
 
 def deliver(

@@ -4,7 +4,8 @@
 import fnmatch
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -12,6 +13,7 @@ from click.shell_completion import CompletionItem
 from gpuaudit.cli.errors import refuse
 
 LONGEST_S = 86400.0
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def given(text: str) -> str:
@@ -19,6 +21,13 @@ def given(text: str) -> str:
     if not text.strip():
         raise click.BadParameter("it is empty; give a value or leave the option out")
     return text
+
+
+def option(
+    *names: str, complete: Complete, **settings: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An option that takes a text, never an empty one, and what the Tab key offers for it."""
+    return click.option(*names, type=given, shell_complete=complete, **settings)
 
 
 def seconds(text: str) -> float:

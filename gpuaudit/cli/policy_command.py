@@ -19,13 +19,12 @@ from gpuaudit.policy import Policy, load_policies
 from gpuaudit.policy.draft import draft, shown, written
 
 CHECK_TIMEOUT_S = 20.0
-site_policies = click.option(
+site_policies = parameters.option(
     "--policy",
     "policies",
     multiple=True,
     metavar="FILE",
-    type=parameters.given,
-    shell_complete=parameters.files,
+    complete=parameters.files,
     help="Add a site policy file.",
 )
 
@@ -42,11 +41,10 @@ def command() -> None:
 
 
 @command.command("show", short_help="print every value in effect and where it comes from")
-@click.option(
+@parameters.option(
     "--snapshot",
     metavar="PATH",
-    type=parameters.given,
-    shell_complete=parameters.files,
+    complete=parameters.files,
     help="For the node of this recording. [default: this machine]",
 )
 @site_policies
@@ -121,12 +119,11 @@ def check(files: tuple[str, ...]) -> None:
 @click.argument(
     "snapshot", metavar="SNAPSHOT", type=parameters.given, shell_complete=parameters.files
 )
-@click.option(
+@parameters.option(
     "-o",
     "--output",
     metavar="FILE",
-    type=parameters.given,
-    shell_complete=parameters.files,
+    complete=parameters.files,
     help="Write to a new file. [default: print it]",
 )
 @site_policies

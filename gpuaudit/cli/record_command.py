@@ -15,12 +15,11 @@ KIB = 1024
 
 
 @click.command("record")
-@click.option(
+@parameters.option(
     "-o",
     "--output",
     metavar="PATH",
-    type=parameters.given,
-    shell_complete=parameters.files,
+    complete=parameters.files,
     help="A .tar.gz, a .tar.zst, or a folder that does not exist yet. "
     "[default: gpuaudit-HOST-TIME.tar.gz]",
 )

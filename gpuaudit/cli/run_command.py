@@ -10,6 +10,7 @@ from gpuaudit.cli import parameters
 from gpuaudit.cli.errors import refuse
 from gpuaudit.cli.output import FORMATS, deliver, format_for
 from gpuaudit.host import Host
+from gpuaudit.policy.profiles import load_profile
 from gpuaudit.report import Report
 
 NAGIOS = {0: 0, 1: 2, 3: 3}
@@ -17,57 +18,50 @@ NPD = {0: 0, 1: 1, 3: 2}
 
 
 @click.command("run")
-@click.option(
+@parameters.option(
     "--snapshot",
     metavar="PATH",
-    type=parameters.given,
-    shell_complete=parameters.files,
+    complete=parameters.files,
     help="Audit a recording: a folder or an archive.",
 )
-@click.option(
+@parameters.option(
     "--root",
     metavar="DIR",
-    type=parameters.given,
-    shell_complete=parameters.folders,
+    complete=parameters.folders,
     help="Audit an image root that is not running.",
 )
-@click.option(
+@parameters.option(
     "--profile",
     metavar="NAME",
-    type=parameters.given,
-    shell_complete=parameters.profiles,
+    complete=parameters.profiles,
     help="preflight (default), bringup, nightly or image (default with --root).",
 )
-@click.option(
+@parameters.option(
     "--policy",
     "policies",
     multiple=True,
     metavar="FILE",
-    type=parameters.given,
-    shell_complete=parameters.files,
+    complete=parameters.files,
     help="Add a site policy file.",
 )
-@click.option(
+@parameters.option(
     "--select",
     multiple=True,
     metavar="ID",
-    type=parameters.given,
-    shell_complete=parameters.checks,
+    complete=parameters.checks,
     help="Run only these checks: IDs or globs, joined by commas.",
 )
-@click.option(
+@parameters.option(
     "--ignore",
     multiple=True,
     metavar="ID",
-    type=parameters.given,
-    shell_complete=parameters.checks,
+    complete=parameters.checks,
     help="Leave these checks out.",
 )
-@click.option(
+@parameters.option(
     "--waivers",
     metavar="FILE",
-    type=parameters.given,
-    shell_complete=parameters.files,
+    complete=parameters.files,
     help="Accepted findings, with reason, date and owner.",
 )
 @click.option(
@@ -76,12 +70,11 @@ NPD = {0: 0, 1: 1, 3: 2}
     type=click.Choice(FORMATS),
     help="Default: text, or by the suffix of -o.",
 )
-@click.option(
+@parameters.option(
     "-o",
     "--output",
     metavar="FILE",
-    type=parameters.given,
-    shell_complete=parameters.files,
+    complete=parameters.files,
     help="Write the report to a file, atomically. [- is standard output]",
 )
 @click.option(
@@ -129,17 +122,19 @@ def command(
     if snapshot and root:
         refuse("--snapshot and --root exclude each other")
     chosen = format_for(format_name, output)
+    name = profile or ("image" if root else "preflight")
+    limit_s = timeout or load_profile(name).timeout_s
     request = audit.Request(
-        profile=profile or ("image" if root else "preflight"),
+        profile=name,
         policy_files=policies,
         waiver_file=waivers,
         select=words(select),
         ignore=words(ignore),
-        timeout_s=timeout,
+        timeout_s=limit_s,
     )
     if select or ignore:
         parameters.require_checks((*request.select, *request.ignore), packs.load_checks())
-    host = open_host(snapshot, root, request.timeout_s)
+    host = open_host(snapshot, root, limit_s)
     done = audit.run(host, request)
     host.close()
     if not done.report.results:
@@ -156,13 +151,13 @@ def words(values: tuple[str, ...]) -> tuple[str, ...]:
     return found
 
 
-def open_host(snapshot: str | None, root: str | None, timeout_s: float | None) -> Host:
+def open_host(snapshot: str | None, root: str | None, timeout_s: float) -> Host:
     """The machine the options name. NVML may take two thirds of the audit's time."""
     if snapshot:
         return Host.snapshot(snapshot)
     if root:
         return Host.image(parameters.image_root(root))
-    return Host.live(nvml_deadline_s=(timeout_s or 30.0) * 2 / 3)
+    return Host.live(nvml_deadline_s=timeout_s * 2 / 3)
 
 
 def mapped(report: Report, exit_codes: str) -> int:

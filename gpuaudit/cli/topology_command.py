@@ -9,7 +9,7 @@ import click
 
 from gpuaudit.cli import parameters
 from gpuaudit.cli.errors import refuse
-from gpuaudit.cli.output import write_atomically
+from gpuaudit.cli.output import format_for, write_atomically
 from gpuaudit.cli.streams import encoded, say
 from gpuaudit.host import Host
 
@@ -24,18 +24,16 @@ SUFFIXES = {".txt": "text", ".json": "json", ".svg": "svg"}
 
 
 @click.command("topology")
-@click.option(
+@parameters.option(
     "--snapshot",
     metavar="PATH",
-    type=parameters.given,
-    shell_complete=parameters.files,
+    complete=parameters.files,
     help="Look at a recording: a folder or an archive.",
 )
-@click.option(
+@parameters.option(
     "--root",
     metavar="DIR",
-    type=parameters.given,
-    shell_complete=parameters.folders,
+    complete=parameters.folders,
     help="Look at another root folder that holds sys/.",
 )
 @click.option(
@@ -44,12 +42,11 @@ SUFFIXES = {".txt": "text", ".json": "json", ".svg": "svg"}
     type=click.Choice(list(SUFFIXES.values())),
     help="Default: text, or by the suffix of -o.",
 )
-@click.option(
+@parameters.option(
     "-o",
     "--output",
     metavar="FILE",
-    type=parameters.given,
-    shell_complete=parameters.files,
+    complete=parameters.files,
     help="Write to a file, atomically. [- is standard output]",
 )
 def command(
@@ -71,7 +68,7 @@ def command(
     output = parameters.standard_output(output)
     if snapshot and root:
         refuse("--snapshot and --root exclude each other")
-    chosen = format_name or by_suffix(output)
+    chosen = format_for(format_name, output, SUFFIXES)
     view = seen(open_host(snapshot, root))
     text = drawn(view, chosen)
     if output:
@@ -81,18 +78,6 @@ def command(
     if any(note.startswith("PCI: ") for note in view.notes):
         click.echo(f"gpuaudit: the PCI devices cannot be told: {view.notes[0][5:]}", err=True)
         sys.exit(CANNOT_TELL)
-
-
-def by_suffix(output: str | None) -> str:
-    """The format the suffix of the output file names."""
-    if not output:
-        return "text"
-    found = next((name for suffix, name in SUFFIXES.items() if output.lower().endswith(suffix)), "")
-    if not found:
-        refuse(
-            f"{output}: the suffix names no format; use --format or one of {', '.join(SUFFIXES)}"
-        )
-    return found
 
 
 def open_host(snapshot: str | None, root: str | None) -> Host:
