@@ -64,7 +64,8 @@ def tables_consistent(numa: NumaNodes) -> Finding:
     - https://docs.kernel.org/admin-guide/mm/numaperf.html
     - https://uefi.org/specs/ACPI/6.5/05_ACPI_Software_Programming_Model.html
     """
-    observed = f"{len(numa.nodes)} nodes, {len(numa.cpu_nodes)} with CPUs"
+    one = len(numa.nodes) == 1
+    observed = f"{len(numa.nodes)} node{'' if one else 's'}, {len(numa.cpu_nodes)} with CPUs"
     if numa.problems:
         return fails("NUMA tables", numa.wrong, observed, cost=WRONG_SOCKET)
     if numa.unread:

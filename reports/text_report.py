@@ -102,7 +102,7 @@ def head(page: Page, report: Report) -> None:
         word
         for word in (
             node.machine,
-            f"{node.virtualization} guest" if node.virtualization else None,
+            f"guest ({node.virtualization})" if node.virtualization else None,
             gpus(report),
             f"driver {node.driver}" if node.driver else None,
             f"kernel {node.kernel}" if node.kernel else None,

@@ -72,7 +72,7 @@ def look_at(host: Host) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_damaged_node(seed: int) -> None:
     node = healthy_node()
-    damage(node, Random(seed))  # noqa: S311 - a seed that tells the whole story, no secret
+    damage(node, Random(seed))
     try:
         report = audit.run(node.host(), audit.Request(profile="bringup")).report
     except (SnapshotError, Clash):
@@ -162,7 +162,7 @@ BY_OTHER_EVIDENCE = {"fabric-manager-version"}
 def test_less_evidence_never_makes_a_fault_good(name: str) -> None:
     """Every file the failing check read is spoilt in turn; a sample of them, by a fixed seed."""
     fault = FAULTS[name]
-    random = Random(name)  # noqa: S311 - a seed that tells the whole story, no secret
+    random = Random(name)
     failing = sorted(c for c, v in fault.changes.items() if v in {"fail", "warn"})
     for check in random.sample(failing, min(len(failing), 1)):
         _, host = verdict_of(broken(name), check)

@@ -64,6 +64,7 @@ NOT_IDENTIFIERS = [
     "firmware-version: 1.2.3.4 (MT_0000000838)",
     "5.15.0-1053-nvidia",
     "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.570.124.06",
+    "/home/kubernetes/bin/nvidia/lib64/libnvidia-ml.so.1",
     "127.0.0.1",
     "0.0.0.0",  # noqa: S104 - a text to be left alone, nothing binds to it
     "255.255.255.0",

@@ -185,6 +185,25 @@ def test_a_guest_is_in_doubt(tmp_path: Path) -> None:
     assert "hypervisor" in found.doubt
 
 
+def test_a_guest_shows_the_own_link_as_the_device_tells_it(tmp_path: Path) -> None:
+    """The GPU's registers are the real ones; the port above, where there is one, is made up."""
+    made_up = End(speed="2.5 GT/s PCIe", width="1", max_speed="2.5 GT/s PCIe", max_width="1")
+    files: Files = {
+        "/proc/cpuinfo": "flags\t\t: fpu hypervisor\n",
+        **function("pci0000:00/0000:00:01.0", GPU, link=End(width="8")),
+        **port("pci0000:00/0000:00:02.0", link=made_up),
+        **function("pci0000:00/0000:00:02.0/0000:01:00.0", GPU),
+        **function("pci0000:00/0000:00:03.0", NIC, vendor=0x1AF4, device=0x1041, link=None),
+    }
+    lines = render_text(view(tmp_path, files, {})).splitlines()
+    rows = {line.split("  ")[0]: line for line in reversed(lines)}
+    assert "Gen5 x8 of Gen5 x16" in rows["GPU0"]
+    assert "Gen5 x16" in rows["GPU1"]
+    assert "Gen1" not in rows["GPU1"].partition("0000:00:02.0 ->")[0]
+    assert rows["NIC0"].split()[4] == "-"
+    assert any(line.endswith("1af4:1041") and "Gen" not in line for line in lines)
+
+
 def test_only_links_below_the_common_switch_count(tmp_path: Path) -> None:
     tree = topology(tmp_path, switch("pci0000:15", 0x15, uplink=End(width="8")))
     by_address = tree.devices.by_address
@@ -204,8 +223,8 @@ def test_distance(tmp_path: Path) -> None:
     assert (tree.distance(one, other), tree.distance(one, one)) == (21, 10)
 
 
-def view(folder: Path, files: Files) -> View:
-    facts = facts_of(folder, {**BARE_METAL, **files})
+def view(folder: Path, files: Files, machine: Files = BARE_METAL) -> View:
+    facts = facts_of(folder, {**machine, **files})
     return view_of(facts.get(Topology), facts.get(DeviceNames), "node-1", facts.get(CpuSets))
 
 

@@ -22,13 +22,20 @@ HYPERVISORS = {
     "parallels": ("parallels",),
     "apple": ("apple virtualization",),
 }
+# A guest without DMI tables (Firecracker, other microVMs) shows its host by the clock it is given:
+# clocksource names in Linux arch/x86/kernel/kvmclock.c, drivers/clocksource/hyperv_timer.c and
+# arch/x86/xen/time.c, each registered only on that hypervisor.
+CLOCKS = {"kvm-clock": "kvm", "hyperv_clocksource": "microsoft", "xen": "xen"}
+CLOCK_SOURCES = "/sys/devices/system/clocksource/clocksource0/available_clocksource"
+UNKNOWN_HYPERVISOR = "unknown hypervisor"
 
 
 class Machine(Fact, frozen=True, kw_only=True):
     """Identity of the node.
 
     /proc/sys/kernel/{hostname,osrelease}, /proc/sys/kernel/random/boot_id, /etc/os-release,
-    /sys/class/dmi/id/{sys_vendor,product_name}, /proc/cpuinfo. None where not to be had.
+    /sys/class/dmi/id/{sys_vendor,product_name}, /proc/cpuinfo, the clock sources. None where not
+    to be had.
     """
 
     hostname: str | None
@@ -66,7 +73,9 @@ def machine(host: Host) -> Machine:
         os=name[1] if name else None,
         architecture=architecture_of(cpuinfo),
         boot_id=optional(host, "/proc/sys/kernel/random/boot_id"),
-        hypervisor=hypervisor_of(vendor, product, cpuinfo),
+        hypervisor=hypervisor_of(
+            vendor, product, cpuinfo, clocks=optional(host, CLOCK_SOURCES) or ""
+        ),
         container=in_container(host),
     )
 
@@ -97,8 +106,12 @@ def architecture_of(cpuinfo: str) -> str | None:
     return next((name for word, name in words.items() if word in cpuinfo), None)
 
 
-def hypervisor_of(vendor: str | None, product: str | None, cpuinfo: str) -> str | None:
+def hypervisor_of(
+    vendor: str | None, product: str | None, cpuinfo: str, *, clocks: str = ""
+) -> str | None:
     """The hypervisor by DMI names, else by the cpuid flag; "" for bare metal; None when untold.
+
+    The clock sources only name a guest that the flag has shown to be one.
 
     The flag `hypervisor` in /proc/cpuinfo is CPUID leaf 1 ECX bit 31, which hypervisors set and
     hardware leaves zero (Linux arch/x86/include/asm/cpufeatures.h, X86_FEATURE_HYPERVISOR).
@@ -112,5 +125,5 @@ def hypervisor_of(vendor: str | None, product: str | None, cpuinfo: str) -> str 
     if flagged is False:
         return ""
     if flagged:
-        return named or "unknown hypervisor"
+        return named or next((n for c, n in CLOCKS.items() if c in clocks), UNKNOWN_HYPERVISOR)
     return named or ("" if vendor and product else None)

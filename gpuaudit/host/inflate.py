@@ -178,13 +178,17 @@ class Stream:
         self._at = end
         return data
 
-    def drain(self, limit: int) -> None:
-        """Read to the end, so that checksums behind the content are verified."""
+    def drain(self, limit: int) -> bool:
+        """Read on, so that checksums behind the content are verified; False when it goes on.
+
+        `limit` is in bytes. Raises Refused.
+        """
         left = limit
         for piece in self._pieces:
             left -= len(piece)
             if left < 0:
-                raise Refused("goes on behind the end of the archive")
+                return False
+        return True
 
     def _gather(self, size: int, short: str) -> bytes:
         parts = [self._buffer[self._at :]]

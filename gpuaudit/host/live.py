@@ -44,7 +44,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True):
     duplex: str
 
 
-ABANDONED: list[object] = []
+ABANDONED: list["subprocess.Popen[str]"] = []
 """Children nobody waits for: subprocess would warn when they are forgotten."""
 
 

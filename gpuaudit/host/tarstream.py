@@ -16,6 +16,7 @@ from gpuaudit.host.rules import NOT_AN_ARCHIVE, Limits, Refused, quoted
 BLOCK = 512
 _END = bytes(BLOCK)
 _AFTER_END = 1 << 20  # padding to the record size of the writer: usually 10 KiB
+_FIRST = 1 << 20  # a block of bzip2 is at most 900 kB
 _CHECKSUM = slice(148, 156)
 _REGULAR = frozenset(b"0\x007")
 _EXTENDED = frozenset(b"xgLK")
@@ -77,9 +78,9 @@ def members(stream: Stream, limits: Limits) -> Iterator[Member]:
     """Every member in order. Raises Refused."""
     extra, budget = _NOTHING, _Budget(limits)
     block = stream.take(BLOCK, NOT_AN_ARCHIVE)
-    wrong = NOT_AN_ARCHIVE
+    _first(stream, block)
     while block != _END:
-        size, flag = _header(block, wrong), block[156]
+        size, flag = _header(block, "damaged: a wrong checksum"), block[156]
         budget.member()
         if flag in _EXTENDED:
             budget.name(size)
@@ -87,10 +88,25 @@ def members(stream: Stream, limits: Limits) -> Iterator[Member]:
         else:
             yield _member(stream, block, size, extra, budget)
             extra = _NOTHING
-        block, wrong = stream.take(BLOCK), "damaged: a wrong checksum"
+        block = stream.take(BLOCK)
     if extra is not _NOTHING:
         raise Refused("ends after an extended header, the file is cut off")
-    stream.drain(_AFTER_END)
+    if not stream.drain(_AFTER_END):
+        raise Refused("goes on behind the end of the archive")
+
+
+def _first(stream: Stream, block: bytes) -> None:
+    """Raise Refused unless an archive begins like this.
+
+    Damage inside a block of bzip2 garbles all of the block, and its checksum stands behind it:
+    reading on tells a damaged archive from something that is none.
+    """
+    try:
+        if block != _END:
+            _header(block, NOT_AN_ARCHIVE)
+    except Refused:
+        stream.drain(_FIRST)
+        raise
 
 
 def _member(stream: Stream, block: bytes, size: int, extra: _Extra, budget: _Budget) -> Member:

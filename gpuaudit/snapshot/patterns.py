@@ -2,6 +2,7 @@
 """Identifiers that their form gives away, wherever they stand in a text: UUIDs and addresses.
 
 A PCI address (0000:3b:00.0) and a version (570.124.06) are of another form and are left alone.
+/home/kubernetes/bin names no user: Google's Container-Optimized OS keeps the driver there.
 """
 
 import ipaddress
@@ -33,7 +34,7 @@ FORMS = r"""
 | (?P<labelled> (?:guid|wwn|eui)\W{1,4}(?:0x)?[0-9a-f]{16} (?![0-9a-z]) )
 | (?P<hex32> (?<![0-9a-z]) [0-9a-f]{32} (?![0-9a-z]) )
 | (?P<part> partuuid=[0-9a-f]{8} (?=-[0-9a-f]{2}) )
-| (?P<home> /home/[^/\s"':,;=]+ )
+| (?P<home> /home/ (?! kubernetes/bin/ ) [^/\s"':,;=]+ )
 """
 FLAGS = re.ASCII | re.IGNORECASE | re.VERBOSE
 PATTERN = re.compile(FORMS, FLAGS)

@@ -37,7 +37,7 @@ def add(root: Branch, device: Device, known: dict[str, Branch]) -> None:
             at.below.append(known[port])
         at = known[port]
     words = (device.address, device.label, device.name or device.id)
-    own = device.links[-1] if device.links and device.links[-1].lower not in known else None
+    own = device.own_link if device.own_link and device.own_link.lower not in known else None
     at.below.append(Branch(title="  ".join(words), device=device, link=own))
 
 

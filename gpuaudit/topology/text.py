@@ -44,14 +44,13 @@ def device_rows(view: View) -> list[list[str]]:
 
 def device_row(device: Device) -> list[str]:
     """The cells of one device."""
-    own = device.links[-1] if device.links else None
     tight = device.to_root.narrowest
     return [
         device.label,
         device.address,
         device.id,
         node_text(device),
-        link_text(own),
+        link_text(device.own_link),
         now_of_could(device.to_root.now_gb_per_s, device.to_root.could_gb_per_s),
         f"{tight.upper} -> {tight.lower}" if tight else "-",
         device.name or "",

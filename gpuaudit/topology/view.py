@@ -78,7 +78,12 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     local_cpus: str | None
     root: str
     ports: tuple[str, ...]
+    own_link: Link | None
+    """The link it hangs on; in a guest as the device alone tells it, `upper` is then empty."""
+
     links: tuple[Link, ...]
+    """All links from the root port down that are visible."""
+
     to_root: Capacity
 
 
@@ -159,6 +164,7 @@ def numa_notes(numa: NumaNodes | Absent) -> tuple[str, ...]:
 def device_view(tree: Topology, device: PciDevice, label: str, names: DeviceNames) -> Device:
     """One device."""
     node, hops = tree.node_of(device), tree.hops(device)
+    own = tree.own_link(device)
     return Device(
         label=label,
         address=device.address,
@@ -173,6 +179,7 @@ def device_view(tree: Topology, device: PciDevice, label: str, names: DeviceName
         else format_list(device.local_cpus),
         root=device.root,
         ports=device.parents,
+        own_link=link_view(own) if own else None,
         links=tuple(link_view(hop) for hop in hops),
         to_root=capacity(tree, hops),
     )

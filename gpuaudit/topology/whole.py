@@ -7,6 +7,7 @@ from gpuaudit.facts.node import Machine
 from gpuaudit.facts.numa import NumaNodes, locate, numa_nodes
 from gpuaudit.facts.pci import PciDevice, PciDevices
 from gpuaudit.host import Host, Unavailable
+from gpuaudit.topology.judged import seen_link
 from gpuaudit.topology.links import Hop, narrowest
 from gpuaudit.topology.paths import Locality, between, classify, distance, hops_of
 
@@ -25,6 +26,12 @@ class Topology(Fact, frozen=True, kw_only=True):
     def hops(self, device: PciDevice) -> tuple[Hop, ...]:
         """The links from the root port down to a device."""
         return hops_of(self.devices, device)
+
+    def own_link(self, device: PciDevice) -> Hop | None:
+        """The link a device hangs on; None when it shows no state, as emulated devices do."""
+        link = seen_link(self.devices, device, is_vm=self.is_vm)
+        now = link.now if link else None
+        return None if isinstance(now, Absent) and now.kind == "unsupported" else link
 
     def between(self, one: PciDevice, other: PciDevice) -> tuple[Hop, ...]:
         """The links that traffic between two devices crosses."""

@@ -8,6 +8,7 @@ import io
 import json
 import lzma
 import os
+import random
 import subprocess
 import sys
 import tarfile
@@ -303,7 +304,7 @@ def test_what_is_no_regular_file(tmp_path: Path) -> None:
     assert refusal(str(tmp_path / "nothing")) == "No such file or directory"
 
 
-RANDOM_GOOD = tar([file(f"sys/{n}", os.urandom(700)) for n in range(60)])
+RANDOM_GOOD = tar([file(f"sys/{n}", random.Random(n).randbytes(700)) for n in range(60)])
 
 
 @pytest.mark.parametrize("how", COMPRESS)
@@ -321,14 +322,28 @@ def test_a_missing_checksum_at_the_end_is_noticed(tmp_path: Path, how: str) -> N
     assert "cut off" in refusal(saved(tmp_path, COMPRESS[how](RANDOM_GOOD)[:-2]))
 
 
+@pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("how", PACKED)
-def test_damage_is_refused(tmp_path: Path, how: str) -> None:
+def test_damage_is_refused(tmp_path: Path, how: str, seed: int) -> None:
     whole = bytearray(COMPRESS[how](RANDOM_GOOD))
-    middle = len(whole) // 2
-    whole[middle : middle + 64] = bytes(64)
+    at = random.Random(seed).randrange(len(whole) // 4, len(whole) * 3 // 4)
+    whole[at : at + 64] = bytes(64)
     if how == "zstd":  # its frames carry a checksum only when asked to
         whole[4:12] = b"\xff" * 8
     assert refusal(saved(tmp_path, bytes(whole))).startswith(("damaged: ", "ends too early"))
+
+
+def test_damage_that_garbles_the_first_header_is_no_strange_file(tmp_path: Path) -> None:
+    """A block of bzip2 comes out whole and wrong; only the checksum behind it tells."""
+    refusals = set()
+    whole = bz2.compress(RANDOM_GOOD)
+    for seed in range(200):
+        damaged = bytearray(whole)
+        damaged[random.Random(seed).randrange(len(whole) // 2, len(whole) - 20)] ^= 1
+        refusals.add(refusal(saved(tmp_path, bytes(damaged))))
+    assert all(line.startswith(("damaged: ", "ends too early")) for line in refusals)
+    strange = saved(tmp_path, bz2.compress(random.Random(0).randbytes(3 << 20)))
+    assert refusal(strange) == "not a folder or a tar archive"
 
 
 @pytest.mark.parametrize("how", PACKED)
