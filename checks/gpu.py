@@ -69,7 +69,9 @@ def count(scan: GpuScan, gpus: Gpus, node: Machine, want: GpuExpectations) -> It
 
     ## What to do
     Read `dmesg | grep NVRM` for the named address, then reseat or replace the GPU or power-cycle
-    the node. For an excluded GPU look for NVreg_ExcludedGpus in modprobe.d.
+    the node. A missing /dev/nvidiaN is made by nvidia-persistenced, or by nvidia-smi run as root.
+
+    For an excluded GPU look for NVreg_ExcludedGpus in modprobe.d.
 
     ## References
     - https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
@@ -80,7 +82,7 @@ def count(scan: GpuScan, gpus: Gpus, node: Machine, want: GpuExpectations) -> It
     if gpus.problem and not gpus.records and not (scan.functions and wrong):
         gpus.asked()
     if scan.functions is None and want.expected_count is None:
-        yield unknown("GPUs", "the PCI bus was not recorded and the policy expects no number")
+        yield unknown("GPUs", "the PCI bus was not read and the policy expects no number")
         return
     if wrong:
         yield wrong

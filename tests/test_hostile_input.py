@@ -201,8 +201,15 @@ def test_as_nobody() -> None:
     assert (done.returncode in {0, 1, 3}, counts["error"]) == (True, 0), done.stderr
 
 
-def test_without_proc_and_sys_nothing_is_known() -> None:
-    """A file that is missing because nothing is mounted proves nothing."""
+def test_without_proc_and_sys_nothing_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is missing because nothing is mounted proves nothing.
+
+    NVML would still answer on a machine with GPUs: a file that is no library hides it.
+    """
+    (tmp_path / "libnvidia-ml.so.1").write_text("no library")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     need("unshare", "util-linux")
     hide = "mount -t tmpfs none /sys && mount -t tmpfs none /proc"
     if shell(f"unshare -m sh -c '{hide}'").returncode:

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 import yaml
 from fakenode import healthy_node
+from trees import make_host
 
 from gpuaudit import audit, packs
 from gpuaudit.check import Check, Expectations, Finding, Severity, Verdict, expect, unknown
@@ -202,9 +203,10 @@ def test_the_draft_of_an_odd_node_takes_over_what_is_odd(tmp_path: Path) -> None
     assert text.count("LOOSER") >= 3
 
 
-def test_a_node_without_gpus_gets_a_draft_for_every_node() -> None:
+def test_a_node_without_gpus_gets_a_draft_for_every_node(tmp_path: Path) -> None:
     sections = packs.sections(packs.load_checks())
-    text = drafted_text(Host.live(), "this", ())
+    host = make_host(tmp_path, {"/sys/bus/pci/devices": None, "/proc/swaps": "Filename\n"})
+    text = drafted_text(host, "this", ())
     layer = read_layer("draft", text.encode(), sections)
     assert layer.document.match is None
     assert load_policies(sections, site=False).base.name == "base.yaml"

@@ -100,14 +100,20 @@ def version_of(host: Host, line: str) -> str | Absent:
         return text
     if not line and not text:
         return Absent("missing", NOT_LOADED)
-    return Absent("failed", f"/proc/driver/nvidia/version reads {line[:60]!r}")
+    return garbled(line)
 
 
 def flavour_of(line: str) -> Flavour | Absent:
     """Open or proprietary, by the NVRM line."""
     if "NVRM version" not in line:
-        return Absent("failed", f"/proc/driver/nvidia/version reads {line[:60]!r}")
+        return garbled(line)
     return "open" if "Open Kernel Module" in line else "proprietary"
+
+
+def garbled(line: str) -> Absent:
+    """The driver is there and its file says nothing of use; a container may hide it."""
+    said = f"reads {line[:60]!r}" if line else "is missing or empty"
+    return Absent("failed", f"/proc/driver/nvidia/version {said}")
 
 
 @probe

@@ -53,4 +53,4 @@ def why_missing(one: PciGpu, scan: GpuScan) -> str:
         return f"the driver {one.driver} holds it"
     if scan.listed is not None and one.address not in scan.listed:
         return "the kernel driver did not bring it up"
-    return "the kernel driver has it, NVML does not list it"
+    return "the kernel driver has it, NVML does not list it: is its /dev/nvidiaN there?"

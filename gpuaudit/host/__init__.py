@@ -9,14 +9,14 @@ import re
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
-import msgspec
-
 from gpuaudit.host import tree as trees
 from gpuaudit.host.answers import NvmlAnswers
 from gpuaudit.host.errors import NotApplicable, SnapshotError, Unavailable
+from gpuaudit.host.evidence import Evidence
 from gpuaudit.host.live import Interface, LiveMachine, Output
 from gpuaudit.host.processes import Process
 from gpuaudit.host.recording import Recording, open_recording
+from gpuaudit.host.unloaded import certainly_unloaded
 
 __all__ = [
     "Host",
@@ -36,15 +36,6 @@ READ_LIMIT_BYTES = 4 << 20
 NUMBER = re.compile("[+-]?(0x[0-9a-fA-F]{1,16}|[0-9]{1,20})")  # the kernel's have 64 bits
 IMAGE_HAS_NO_KERNEL = "an image has no running kernel"
 KERNEL_FOLDERS = frozenset({"proc", "sys", "run", "dev"})
-
-
-class Evidence(msgspec.Struct):
-    """Everything a Host was asked, with what came back. Paths are canonical, links included."""
-
-    files: dict[str, bytes | Unavailable] = {}
-    listings: dict[str, tuple[str, ...] | Unavailable] = {}
-    paths: dict[str, str | Unavailable] = {}
-    commands: dict[tuple[str, ...], Output | Unavailable] = {}
 
 
 class Host:
@@ -162,11 +153,12 @@ class Host:
     def nvml_start(self) -> None:
         """Start asking NVML in the background (live only). Read the PCI links before this."""
         if self._machine is not None and "nvml" not in self._answers:
-            self._machine.nvml_start()
+            self._machine.nvml_start(unloaded=self._without_driver())
 
     def nvml(self) -> NvmlAnswers:
         """Everything NVML was asked. Raises Unavailable when a snapshot holds no NVML answers."""
         self._refuse_image()
+        self.nvml_start()
         return self._answer("nvml", lambda m: m.nvml_finish(), lambda r: r.nvml())
 
     def is_root(self) -> bool | None:
@@ -239,6 +231,12 @@ class Host:
             return recorded(self._recorded())
 
         return self._once(self._answers, what, ask)  # type: ignore[no-any-return]  # keyed by what
+
+    def _without_driver(self) -> bool:
+        try:
+            return certainly_unloaded(self)
+        except Unavailable:
+            return False
 
     def _recorded(self) -> Recording:
         if self._recording is None:

@@ -142,14 +142,13 @@ class LiveMachine:
         except (ImportError, OSError) as error:
             raise Unavailable(f"udev could not be asked: {error}", "missing") from None
 
-    def nvml_start(self) -> None:
-        """Start the NVML child, once."""
+    def nvml_start(self, *, unloaded: bool) -> None:
+        """Start the NVML child, once. It does not open a driver that is `unloaded`."""
         if self._nvml is None:
-            self._nvml = nvml.start(self._nvml_deadline_s)
+            self._nvml = nvml.start(self._nvml_deadline_s, unloaded=unloaded)
 
     def nvml_finish(self) -> NvmlAnswers:
         """Wait for the NVML child, at most its deadline."""
-        self.nvml_start()
         assert self._nvml is not None  # noqa: S101 - nvml_start set it
         return self._nvml.finish()
 

@@ -64,8 +64,11 @@ class NvmlSession:
         return _document(events, hung=Hung(call=call, device=device, after_s=after_s))
 
 
-def start(deadline_s: float) -> NvmlSession:
-    """Fork the child and return at once. The deadline counts from here."""
+def start(deadline_s: float, *, unloaded: bool = False) -> NvmlSession:
+    """Fork the child and return at once. The deadline counts from here.
+
+    A driver that is `unloaded` is not opened, because that would load it.
+    """
     _reap_earlier()
     log = mmap.mmap(-1, LOG_BYTES)
     reading, writing = _pipe()
@@ -75,17 +78,17 @@ def start(deadline_s: float) -> NvmlSession:
     except OSError as error:
         _write(log, Event(failed=f"no process could be started: {error.strerror}"))
     if pid == 0:
-        _be_the_child(log, writing, deadline_s)
+        _be_the_child(log, writing, deadline_s, unloaded=unloaded)
     os.close(writing)
     return NvmlSession(pid, reading, log, deadline_s)
 
 
-def _be_the_child(log: mmap.mmap, pipe: int, deadline_s: float) -> NoReturn:
+def _be_the_child(log: mmap.mmap, pipe: int, deadline_s: float, *, unloaded: bool) -> NoReturn:
     """Whatever happens here must not return into the parent's code."""
     try:
         from gpuaudit.host import nvml_child  # 7 ms that only the child spends
 
-        nvml_child.run(lambda event: _write(log, event), pipe, deadline_s)
+        nvml_child.run(lambda event: _write(log, event), pipe, deadline_s, unloaded=unloaded)
     finally:
         os._exit(1)
 

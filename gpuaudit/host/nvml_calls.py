@@ -13,7 +13,9 @@ from gpuaudit.host.answers import Answer
 from gpuaudit.host.nvml_problems import (
     ARGUMENT_VERSION_MISMATCH,
     BINDING_FAILED,
+    DRIVER_NOT_LOADED,
     FUNCTION_NOT_FOUND,
+    LIBRARY_NOT_FOUND,
     error_text,
 )
 from gpuaudit.host.nvml_structs import FABRIC_V2, FABRIC_V3, FabricV1, FabricV2, FabricV3
@@ -21,6 +23,7 @@ from gpuaudit.host.nvml_structs import FABRIC_V2, FABRIC_V3, FabricV1, FabricV2,
 Read: TypeAlias = Callable[..., Any]
 """(pynvml, device handle) -> value; raises NVMLError or Missing."""
 
+LIBRARY = "libnvidia-ml.so.1"
 GSP_VERSION_BYTES = 64
 """NVML_GSP_FIRMWARE_VERSION_BUF_SIZE of nvml.h."""
 RECOVERY_ACTION_FIELD = 230
@@ -117,6 +120,15 @@ def initialise(nvml: Any) -> bool:
     """Load the library and open the driver."""
     symbol(nvml, "nvmlInit")()
     return True
+
+
+def without_driver(nvml: Any) -> bool:
+    """Raise what nvmlInit would say without a driver, having opened nothing but the library."""
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError:
+        raise nvml.NVMLError(LIBRARY_NOT_FOUND) from None
+    raise nvml.NVMLError(DRIVER_NOT_LOADED)
 
 
 def pci_info(nvml: Any, handle: Any) -> Any:

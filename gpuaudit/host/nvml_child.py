@@ -12,6 +12,7 @@ from typing import Any, NoReturn, TypeAlias
 from msgspec import UNSET
 
 from gpuaudit.host.answers import Answer
+from gpuaudit.host.handsoff import hands_off
 from gpuaudit.host.nvml_calls import (
     DEVICE_CALLS,
     FALLBACKS,
@@ -24,6 +25,7 @@ from gpuaudit.host.nvml_calls import (
     initialise,
     load_binding,
     of,
+    without_driver,
 )
 from gpuaudit.host.nvml_events import COUNT, INIT, Event
 from gpuaudit.host.nvml_problems import FUNCTION_NOT_FOUND, LIBRARY_NOT_FOUND, NO_BINDING
@@ -40,8 +42,8 @@ P2P_READ = 0
 ORPHAN_GRACE_S = 5.0
 
 
-def ask(emit: Emit) -> None:
-    """Ask everything."""
+def ask(emit: Emit, *, unloaded: bool = False) -> None:
+    """Ask everything, or only for the library where the driver is not loaded."""
     emit(Event(begin=IMPORT, at=time.monotonic()))
     try:
         nvml, release = load_binding()
@@ -49,9 +51,10 @@ def ask(emit: Emit) -> None:
         emit(Event(answer=INIT, is_=Answer(e=NO_BINDING, t=str(error) or UNSET)))
         return
     emit(Event(binding=release))
+    hands_off()
     put = _asker(nvml, emit)
-    started = put(None, INIT, initialise)
-    if started.e != LIBRARY_NOT_FOUND:  # the version of a mismatched library is worth knowing
+    started = put(None, INIT, without_driver if unloaded else initialise)
+    if started.e != LIBRARY_NOT_FOUND and not unloaded:  # a mismatched library has a version
         put(None, "nvmlSystemGetNVMLVersion", of("nvmlSystemGetNVMLVersion"))
     if started.ok:
         _ask_node(put)
@@ -114,7 +117,7 @@ def _ask_peers(put: Put, index: int, handles: dict[int, Any]) -> None:
             put(index, key, status, handles[index], handle)
 
 
-def run(emit: Emit, pipe: int, deadline_s: float) -> NoReturn:
+def run(emit: Emit, pipe: int, deadline_s: float, *, unloaded: bool = False) -> NoReturn:
     """The child's whole life, right after fork; never returns.
 
     os._exit: the parent's buffers and exit handlers are not ours to run. The pipe is closed
@@ -122,7 +125,7 @@ def run(emit: Emit, pipe: int, deadline_s: float) -> NoReturn:
     """
     try:
         detach(pipe, deadline_s)
-        ask(emit)
+        ask(emit, unloaded=unloaded)
         emit(Event(done=True))
     except BaseException as error:  # noqa: BLE001 - nothing may escape into the parent's code
         with contextlib.suppress(Exception):

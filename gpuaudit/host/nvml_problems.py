@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 NOT_SUPPORTED: Final = 3
 NO_PERMISSION: Final = 4
+DRIVER_NOT_LOADED: Final = 9
 LIBRARY_NOT_FOUND: Final = 12
 FUNCTION_NOT_FOUND: Final = 13
 GPU_IS_LOST: Final = 15
@@ -124,8 +125,9 @@ _NO_LIBRARY_HERE: Final = Problem(
 )
 _NO_DEVICES_HERE: Final = Problem(
     "driver-unreachable",
-    "The kernel driver is loaded but NVML cannot reach it. Check that /dev/nvidiactl exists; "
-    "in a container, start it with the NVIDIA runtime.",
+    "The kernel driver is loaded but NVML cannot reach it. Check that /dev/nvidiactl exists: "
+    "nvidia-persistenced makes it, and so does nvidia-smi run as root; gpuaudit does not. "
+    "In a container, start it with the NVIDIA runtime.",
 )
 
 

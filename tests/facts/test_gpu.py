@@ -264,7 +264,10 @@ def test_missing_gpus_are_explained(node: FakeNode) -> None:
     facts = Facts(node.host())
     (missing,) = missing_gpus(facts.get(GpuScan), facts.get(Gpus))
     assert missing.address == ADDRESSES[5]
-    assert missing.why == "the kernel driver has it, NVML does not list it"
+    assert (
+        missing.why
+        == "the kernel driver has it, NVML does not list it: is its /dev/nvidiaN there?"
+    )
     assert not missing.excluded
     assert not missing.withheld
 
@@ -275,7 +278,11 @@ def test_missing_gpus_are_explained(node: FakeNode) -> None:
         (None, {}, "no kernel driver is bound to it"),
         ("nouveau", {}, "the driver nouveau holds it"),
         ("nvidia", {}, "the kernel driver did not bring it up"),
-        ("nvidia", None, "the kernel driver has it, NVML does not list it"),
+        (
+            "nvidia",
+            None,
+            "the kernel driver has it, NVML does not list it: is its /dev/nvidiaN there?",
+        ),
     ],
 )
 def test_the_reason_follows_the_way_up(
