@@ -265,8 +265,7 @@ def test_missing_gpus_are_explained(node: FakeNode) -> None:
     (missing,) = missing_gpus(facts.get(GpuScan), facts.get(Gpus))
     assert missing.address == ADDRESSES[5]
     assert (
-        missing.why
-        == "the kernel driver has it, NVML does not list it: is its /dev/nvidiaN there?"
+        missing.why == "the kernel driver has it, NVML does not list it: is its /dev/nvidiaN there?"
     )
     assert not missing.excluded
     assert not missing.withheld
