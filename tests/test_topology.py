@@ -213,6 +213,22 @@ def test_only_links_below_the_common_switch_count(tmp_path: Path) -> None:
     assert tree.gb_per_s(tree.hops(gpu), at_best=True) == pytest.approx(63.015, abs=0.001)
 
 
+def test_a_slow_way_is_not_rounded_to_nothing(tmp_path: Path) -> None:
+    slow = End("2.5 GT/s PCIe", "1", "2.5 GT/s PCIe", "1")
+    text = render_text(view(tmp_path, switch("pci0000:15", 0x15, uplink=slow)))
+    assert "PIX 63" in text
+    other = {**switch("pci0000:15", 0x15, uplink=slow), **switch("pci0000:40", 0x40)}
+    assert "NODE 0.2" in render_text(view(tmp_path / "two", other))
+
+
+def test_local_cpus_tell_the_node_where_sysfs_does_not(tmp_path: Path) -> None:
+    files = function("pci0000:40/0000:40:01.0", GPU, node="-1", cpus="4-7")
+    shown = view(tmp_path, files)
+    assert (shown.devices[0].numa_node, shown.devices[0].cpu_node) == (-1, 1)
+    row = next(r for r in render_text(shown).splitlines() if r.startswith("GPU0"))
+    assert row.split()[3] == "1"
+
+
 def test_distance(tmp_path: Path) -> None:
     files = {
         **function("pci0000:00/0000:00:01.0", GPU),

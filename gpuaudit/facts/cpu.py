@@ -33,11 +33,13 @@ class CpuSets(Fact, frozen=True, kw_only=True):
 def cpu_sets(host: Host) -> CpuSets:
     """Read the three lists. Old recordings tell only by folders which CPUs are online."""
     online = read_cpu_set(host, f"{FOLDER}/online") or Absent("failed", "no CPU is online")
-    return CpuSets(
-        possible=read_cpu_set(host, f"{FOLDER}/possible"),
-        present=read_cpu_set(host, f"{FOLDER}/present"),
-        online=online_folders(host, online) if isinstance(online, Absent) else online,
-    )
+    if isinstance(online, Absent):
+        online = online_folders(host, online)
+    present = read_cpu_set(host, f"{FOLDER}/present")
+    if isinstance(present, Absent):
+        present = present_folders(host, online, present)
+    possible = read_cpu_set(host, f"{FOLDER}/possible")
+    return CpuSets(possible=possible, present=present, online=online)
 
 
 def read_cpu_set(host: Host, list_path: str, mask_path: str = "") -> frozenset[int] | Absent:
@@ -64,6 +66,17 @@ def online_folders(host: Host, otherwise: Absent) -> frozenset[int] | Absent:
     states = {cpu: is_online(host, f"{FOLDER}/cpu{cpu}") for cpu in cpu_folders(host)}
     on = frozenset(cpu for cpu, state in states.items() if state)
     return otherwise if None in states.values() or not on else on
+
+
+def present_folders(
+    host: Host, online: frozenset[int] | Absent, otherwise: Absent
+) -> frozenset[int] | Absent:
+    """CPUs with a folder, where some of them are offline.
+
+    A recording may have left others out: that all in it are online says nothing of those.
+    """
+    folders = cpu_folders(host)
+    return otherwise if isinstance(online, Absent) or folders <= online else folders
 
 
 def is_online(host: Host, folder: str) -> bool | None:

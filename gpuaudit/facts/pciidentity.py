@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from gpuaudit.host import Host, Unavailable
+from gpuaudit.host import Host, NotApplicable, Unavailable
 
 Role = Literal["gpu", "nic", "nvme", "nvswitch", "accelerator", "storage", "bridge", "other"]
 NVIDIA, MELLANOX = 0x10DE, 0x15B3
@@ -63,10 +63,11 @@ def read_uevent(host: Host, path: str) -> dict[str, str]:
 
 
 def read_identity(host: Host, path: str, uevent: Mapping[str, str]) -> Identity:
-    """From uevent, else the single files, else modalias, else the header of config space."""
+    """From uevent, else the single files, else modalias, else config space, else the driver."""
     vendor, _, device = uevent.get("PCI_ID", "").partition(":")
     known = identity(vendor, device, uevent.get("PCI_CLASS"))
-    for source in (identity_of_files, identity_of_modalias, identity_of_header):
+    sources = (identity_of_files, identity_of_modalias, identity_of_header, identity_of_driver)
+    for source in sources:
         if known.vendor is not None and known.class_code is not None:
             break
         other = source(host, path)
@@ -93,6 +94,16 @@ def identity_of_modalias(host: Host, path: str) -> Identity:
         return NAMELESS
     class_code = match["base"] + match["sub"] + match["interface"]
     return identity(match["vendor"], match["device"], class_code)
+
+
+def identity_of_driver(host: Host, path: str) -> Identity:
+    """The NVIDIA driver has a folder for each of its GPUs (kernel-open/nvidia/nv-procfs.c)."""
+    address = path.rpartition("/")[2].lower()
+    try:
+        listed = host.exists(f"/proc/driver/nvidia/gpus/{address}")
+    except (NotApplicable, Unavailable):
+        listed = False
+    return NAMELESS._replace(vendor=NVIDIA) if listed else NAMELESS
 
 
 def identity_of_header(host: Host, path: str) -> Identity:

@@ -58,7 +58,11 @@ def bridge_span(host: Host, address: str, path: str) -> Span | None:
 
 
 def place_by_buses(address: str, spans: tuple[Span, ...]) -> Place:
-    """By bus numbers: the bridge whose secondary bus is mine, then its bridge, and so on up."""
+    """By bus numbers: the bridge whose secondary bus is mine, then its bridge, and so on up.
+
+    A function on another bus than the first, and below no bridge, hangs on a host bridge of its own
+    or below bridges that were left out of the recording. Nothing tells which.
+    """
     domain, bus = address.rsplit(":", 2)[:2]
     parents: list[str] = []
     while above := bridge_of(domain, int(bus, 16), spans):
@@ -66,6 +70,8 @@ def place_by_buses(address: str, spans: tuple[Span, ...]) -> Place:
             return NOWHERE
         parents.insert(0, above)
         bus = above.rsplit(":", 2)[1]
+    if not parents and int(bus, 16):
+        return NOWHERE
     return Place(f"pci{domain}:{bus}", tuple(parents))
 
 

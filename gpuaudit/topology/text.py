@@ -60,7 +60,7 @@ def device_row(device: Device) -> list[str]:
 def node_text(device: Device) -> str:
     """'0', '2?' for a node in doubt, '?' where none is known."""
     if device.numa_node is None or device.numa_node < 0:
-        return "?"
+        return "?" if device.cpu_node is None else str(device.cpu_node)
     return f"{device.numa_node}?" if device.numa_doubt else str(device.numa_node)
 
 
@@ -100,7 +100,9 @@ def cell(pair: Pair) -> str:
     """'PIX 63', 'PHB? 63', 'SYS'."""
     doubt = "?" if pair.doubt and pair.path != "?" else ""
     rate = pair.capacity.now_gb_per_s
-    return f"{pair.path}{doubt}" + ("" if rate is None else f" {rate:.0f}")
+    if rate is None:
+        return f"{pair.path}{doubt}"
+    return f"{pair.path}{doubt} {rate:.0f}" if rate >= 10 else f"{pair.path}{doubt} {rate:.1f}"
 
 
 def doubts(view: View) -> Iterator[tuple[str, str]]:

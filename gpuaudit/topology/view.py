@@ -72,6 +72,9 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     numa_node: int | None
     """As sysfs says it, -1 for "firmware said nothing"; None when it was not read."""
 
+    cpu_node: int | None
+    """The node whose CPUs are near it, also where only these are known; None when in doubt."""
+
     numa_doubt: str | None
     """Why the node may not be believed."""
 
@@ -173,6 +176,7 @@ def device_view(tree: Topology, device: PciDevice, label: str, names: DeviceName
         name=names.by_address.get(device.address),
         driver=device.driver,
         numa_node=None if isinstance(device.numa_node, Absent) else device.numa_node,
+        cpu_node=None if isinstance(node, Absent) else node,
         numa_doubt=node.reason if isinstance(node, Absent) else None,
         local_cpus=None
         if isinstance(device.local_cpus, Absent)

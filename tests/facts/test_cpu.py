@@ -26,6 +26,14 @@ def test_folders_stand_in_for_lists_of_old_recordings(tmp_path: Path) -> None:
     }
     found = cpu_sets(make_host(tmp_path, tree, source="plain"))
     assert known(found.online) == {0, 2}
+    assert known(found.present) == {0, 1, 2}
+
+
+def test_folders_that_are_all_online_may_not_be_all(tmp_path: Path) -> None:
+    """A recording may have left folders out: what is missing would count as all online."""
+    tree = {f"{CPU}/cpu{n}/online": "1" for n in (0, 1)}
+    found = cpu_sets(make_host(tmp_path, tree, source="plain"))
+    assert known(found.online) == {0, 1}
     assert isinstance(found.present, Absent)
 
 

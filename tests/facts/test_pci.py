@@ -103,6 +103,29 @@ def test_plain_folders_without_bus_numbers_have_no_place(tmp_path: Path) -> None
     assert devices(tmp_path, files, "plain").by_address["0000:16:00.0"].root == ""
 
 
+@pytest.mark.parametrize(
+    ("address", "root"), [("0000:16:00.0", ""), ("0000:00:05.0", "pci0000:00")]
+)
+def test_bridges_that_were_left_out_are_no_host_bridge(
+    tmp_path: Path, address: str, root: str
+) -> None:
+    """Only the first bus is known to be a host bridge's when no bridge was recorded."""
+    files: Files = {f"{FOLDER}/{address}/class": "0x030200\n"}
+    assert devices(tmp_path, files, "plain").by_address[address].root == root
+
+
+@pytest.mark.parametrize("source", ["plain", "live"])
+def test_the_driver_knows_its_gpus(tmp_path: Path, source: Source) -> None:
+    files: Files = {
+        f"{FOLDER}/0004:05:00.0/class": "0x030000\n",
+        f"{FOLDER}/0004:06:00.0/class": "0x030000\n",
+        "/proc/driver/nvidia/gpus/0004:05:00.0/numa_status": "Node: 255\n",
+    }
+    found = devices(tmp_path, files, source).by_address
+    assert [d.role for d in found.values()] == ["gpu", "other"]
+    assert [d.known for d in found.values()] == [True, False]
+
+
 def test_bridges_in_a_circle_have_no_place(tmp_path: Path) -> None:
     space = bytearray(config_space()[:64])
     files: Files = {}
