@@ -185,7 +185,11 @@ def machine(hostname: str = "gpu-node-17.cluster.example.com") -> Contents:
             "/proc/sys/kernel/hostname": f"{hostname}\n".encode(),
             "/proc/sys/vm/swappiness": b"60\n",
             "/etc/sysctl.d/90-site.conf": b"vm.swappiness = 1\nkernel.domainname = x\n",
-            "/proc/cmdline": f"root=UUID={UUID} ip={IP}::10.20.1.1:255.255.255.0:{short}".encode(),
+            "/proc/cmdline": f"root=UUID={UUID} ip={IP}::10.20.1.1:255.255.255.0:{short} "
+            "-- --token=s3cr3t\n".encode(),
+            "/proc/version": b"Linux version 6.8.0-site (carol@forge.lab) (gcc 13.2.0) #1 SMP\n",
+            "/proc/driver/nvidia/version": b"NVRM version: NVIDIA UNIX Open Kernel Module for "
+            b"x86_64  570.124.06  Release Build  (root@gpu-node-18)\n",
             "/sys/devices/virtual/dmi/id/product_serial": b"J7K8L9M\n",
             "/sys/devices/virtual/dmi/id/board_serial": b"To be filled by O.E.M.\n",
             "/sys/devices/virtual/dmi/id/chassis_asset_tag": b"OracleCloud.com\n",
@@ -231,6 +235,7 @@ def machine(hostname: str = "gpu-node-17.cluster.example.com") -> Contents:
 
 ORIGINALS = [
     *(UUID, MAC, MAC.replace(":", ""), SERIAL, SERIAL.encode().hex()),
+    *("carol", "forge", "gpu-node-18", "s3cr3t"),
     *("gpu-node-17", "cluster.example", "J7K8L9M", "1650223001234", "MT2145X01234", "rosalind"),
     *("10.20.1.2", "10.20.1.1", "0025385b11b1a1c1", "5000c500a1b2c3d4", "e8-eb-d3-03-00-a1-b2-c3"),
     "00 25 38 5b 11 b1 a1 c1",
@@ -257,6 +262,7 @@ def test_what_says_nothing_about_the_machine_survives() -> None:
     for kept in (
         *(PCI, "00000000:16:00.0", "96.00.99.00.01", "12.57.124.6", "vm.swappiness = 1"),
         *("/proc/sys/vm/swappiness", "To be filled by O.E.M.", "OracleCloud.com", "255.255.255.0"),
+        *("Linux version 6.8.0-site (", "(gcc 13.2.0) #1 SMP\n", "Release Build  (root@"),
         *("ACME_DRIVE_", "nqn.2014.08.org.nvmexpress:144d144d", "gpuaudit.nvml/1"),
     ):
         assert kept.encode() in after
@@ -317,7 +323,7 @@ def test_a_host_name_is_replaced_everywhere_unless_the_kernel_uses_the_word(
 def test_the_short_host_name_fits_the_full_one() -> None:
     clean = scrubbed(machine())
     short = (clean.text("/proc/sys/kernel/hostname") or "").partition(".")[0]
-    assert (clean.text("/proc/cmdline") or "").endswith(f":{short}")
+    assert f":{short} -- " in (clean.text("/proc/cmdline") or "")
 
 
 def test_scrubbing_twice_keeps_the_shape() -> None:

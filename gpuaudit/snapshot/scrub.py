@@ -34,6 +34,12 @@ EXTENDED_SPACE = range(0x100, 0x1000)
 VERSION_FILE = re.compile(
     r"/(?:version|osrelease|fw_ver|firmware_rev|\w*_release|\w*version\w*|model\w*)$"
 )
+# "(user@host)" where the kernel or the driver was compiled: Linux init/version-timestamp.c; DKMS
+# compiles the driver on the node itself or on its neighbour.
+BUILT_FILES = frozenset({"/proc/version", "/proc/driver/nvidia/version"})
+BUILDER = re.compile(rb"\(([\w.+-]+)@([\w.+-]*)\)")
+# What follows "--" goes to init (Linux Documentation/admin-guide/kernel-parameters.rst).
+INIT_ARGUMENTS = re.compile(rb"(?<= -- ).*", re.DOTALL)
 T = TypeVar("T")
 
 
@@ -69,9 +75,32 @@ def entry_of(scrubber: Scrubber, path: str, entry: Entry) -> Entry:
         return scrubber.host(entry.decode("latin-1")).encode("latin-1")
     if path.endswith("/eui"):
         return spaced_eui(entry, scrubber.disguise)
+    if path in BUILT_FILES:
+        entry = without_builder(entry, scrubber.disguise)
+    if path == "/proc/cmdline":
+        entry = without_init_arguments(entry, scrubber.disguise)
     if SERIAL_FILES.search(path):
         return scrubber.serial(entry.decode("latin-1"), path).encode("latin-1")
     return scrubber.bytes(entry, versions=bool(VERSION_FILE.search(path)))
+
+
+def without_builder(entry: bytes, disguise: Disguise) -> bytes:
+    """The text with other names for who compiled it and where."""
+
+    def other(match: re.Match[bytes]) -> bytes:
+        user, host = match[1].decode(), match[2].decode()
+        return (
+            f"({user if user == 'root' else disguise.word(user)}@{disguise.domain(host)})".encode()
+        )
+
+    return BUILDER.sub(other, entry)
+
+
+def without_init_arguments(entry: bytes, disguise: Disguise) -> bytes:
+    """A kernel command line in which nothing can be read behind " -- "."""
+    return INIT_ARGUMENTS.sub(
+        lambda match: disguise.word(match[0].decode("latin-1")).encode("latin-1"), entry
+    )
 
 
 def without_serial_number(config: bytes) -> bytes:
