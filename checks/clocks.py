@@ -19,6 +19,7 @@ from gpuaudit.check import (
 )
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.gpu import Gpu, Gpus
+from gpuaudit.facts.gpuload import draws_of, even_load
 
 IDLE, APPLICATION, POWER_CAP = 0x1, 0x2, 0x4
 HARMLESS = {
@@ -36,6 +37,10 @@ HARMFUL = {
 LIMITS = {0x200: "board limit", 0x400: "reliability limit"}
 NAMES = {**HARMLESS, POWER_CAP: "power cap", SLOWDOWN: "hardware slowdown", **HARMFUL, **LIMITS}
 HALF = "the clock is halved or worse, and every GPU of the job waits for this one"
+READINGS_OF_A_LOCK = (
+    *("clock_reasons", "sm_clock", "sm_clock_max", "compute_pids"),
+    *("clock_reasons_later", "sm_clock_later"),
+)
 Percent = Annotated[float, msgspec.Meta(gt=0, le=100)]
 
 
@@ -44,6 +49,8 @@ class ClocksExpectations(Expectations, frozen=True, kw_only=True):
 
     busy_min_percent: Percent
     power_cap_normal_from_percent: Percent
+    busy_from_utilization_percent: Annotated[int, msgspec.Meta(ge=1, le=100)]
+    even_load_power_swing_percent: Percent
 
 
 def names_of(reasons: int) -> str:
@@ -62,18 +69,22 @@ def throttle_reasons(gpus: Gpus, want: ClocksExpectations) -> Iterator[Finding]:
     A hardware slowdown halves the clock or worse, and one slow GPU slows the whole job.
 
     ## Evidence
-    nvmlDeviceGetCurrentClocksEventReasons: one bit a reason.
+    nvmlDeviceGetCurrentClocksEventReasons, one bit a reason, asked twice: first among the other
+    questions and again after them. Utilization, and the power of the last second and of the moment.
 
     ## How it is judged
-    Software thermal 0x20, hardware thermal 0x40 and power brake 0x80 fail, and hardware slowdown
-    0x8 while a program computes. Idle 0x1, application clocks 0x2, sync boost 0x10 and display
-    0x100 are harmless here. Power cap 0x4 warns while the GPU works and draws less than
-    `clocks.power_cap_normal_from_percent` of its limit: something other than its own limit caps it.
+    Software thermal 0x20, hardware thermal 0x40 and power brake 0x80 fail when seen once, and
+    hardware slowdown 0x8 when seen twice while a program computes. Idle 0x1, application clocks
+    0x2, sync boost 0x10 and display 0x100 are harmless here. Power cap 0x4 warns when seen twice
+    under an even load that draws less than `clocks.power_cap_normal_from_percent` of the limit:
+    something other than its own limit caps the GPU.
 
     ## Exceptions
-    A working GPU that draws its whole limit is meant to be capped by it. Hardware slowdown alone
+    A working GPU that draws its whole limit is meant to be capped by it. While a job starts or ends
+    the power of the last second says nothing about the cap of the moment. Hardware slowdown alone
     also shows while the clocks change, for example when a GPU at rest is opened: without a compute
-    process it warns. Board limit 0x200, reliability limit 0x400 and unknown bits warn.
+    process, or seen once, it warns. Board limit 0x200, reliability limit 0x400 and unknown bits
+    warn.
 
     ## What to do
     Thermal: clean filters, check fans, air flow or coolant. Power brake: check power supplies and
@@ -83,33 +94,43 @@ def throttle_reasons(gpus: Gpus, want: ClocksExpectations) -> Iterator[Finding]:
     - https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html
     """
     for gpu in gpus.asked():
-        reasons = gpu.clock_reasons
-        if isinstance(reasons, Absent):
-            yield expect(reasons, None, of=gpu.subject)
+        early, late = gpu.clock_reasons, gpu.clock_reasons_later
+        if isinstance(early, Absent):
+            yield expect(early, None, of=gpu.subject)
         else:
-            yield of_reasons(gpu, reasons, want)
+            yield of_reasons(gpu, early, early if isinstance(late, Absent) else late, want)
 
 
-def of_reasons(gpu: Gpu, reasons: int, want: ClocksExpectations) -> Finding:
-    """One GPU."""
-    seen = names_of(reasons)
-    if reasons & sum(HARMFUL) or (reasons & SLOWDOWN and gpu.computes is not False):
+def of_reasons(gpu: Gpu, early: int, late: int, want: ClocksExpectations) -> Finding:
+    """One GPU, by what was seen at either time and what was seen both times."""
+    either, both = early | late, early & late
+    seen = names_of(either)
+    if either & sum(HARMFUL) or (both & SLOWDOWN and gpu.computes is not False):
         return fails(gpu.subject, f"slowed down: {seen}", seen, cost=HALF)
-    if reasons & SLOWDOWN:
-        return warns(gpu.subject, "slowed down without load: perhaps a change of clocks", seen)
-    if reasons & (sum(LIMITS) | ~sum(NAMES)):
+    if either & SLOWDOWN:
+        return warns(gpu.subject, "slowed down for a moment: perhaps a change of clocks", seen)
+    if either & (sum(LIMITS) | ~sum(NAMES)):
         return warns(gpu.subject, f"slowed down: {seen}", seen)
-    capped = reasons & POWER_CAP and not reasons & IDLE
-    if capped and not draws_its_limit(gpu, want.power_cap_normal_from_percent):
+    if both & POWER_CAP and not either & IDLE and capped_below_limit(gpu, want):
         return warns(gpu.subject, "power-capped below its own limit", seen)
     return passes(gpu.subject, seen)
 
 
-def draws_its_limit(gpu: Gpu, from_percent: float) -> bool:
-    """Whether the GPU uses the power that its limit allows."""
-    if isinstance(gpu.power_draw, Absent) or isinstance(gpu.power_limit, Absent):
+def capped_below_limit(gpu: Gpu, want: ClocksExpectations) -> bool:
+    """Whether a GPU under an even load never uses the power that its limit allows."""
+    if not is_even(gpu, want) or isinstance(gpu.power_limit, Absent):
         return False
-    return gpu.power_draw * 100 >= gpu.power_limit * from_percent
+    most = max(draw for draw in draws_of(gpu) if not isinstance(draw, Absent))
+    return most * 100 < gpu.power_limit * want.power_cap_normal_from_percent
+
+
+def is_even(gpu: Gpu, want: ClocksExpectations) -> bool:
+    """Whether one moment of the GPU stands for others."""
+    return even_load(
+        gpu,
+        busy_from_percent=want.busy_from_utilization_percent,
+        swing_percent=want.even_load_power_swing_percent,
+    )
 
 
 @check("clocks-application-default", severity=Severity.MEDIUM)
@@ -163,15 +184,17 @@ def locked(gpus: Gpus, want: ClocksExpectations) -> Iterator[Finding]:
 
     ## Evidence
     nvmlDeviceGetClockInfo and nvmlDeviceGetMaxClockInfo of the SMs, application clocks, reasons,
-    nvmlDeviceGetComputeRunningProcesses.
+    nvmlDeviceGetComputeRunningProcesses, utilization and power; clock, reasons and power twice.
 
     ## How it is judged
-    By inference, and therefore a warning at most: a program computes, NVML names no reason that
-    holds the GPU down, and the clock is below `clocks.busy_min_percent` of what it may be.
+    By inference, and therefore a warning at most: a program computes and loads the GPU evenly, NVML
+    names no reason at either time, and both times the clock is the same and below
+    `clocks.busy_min_percent` of what it may be.
 
     ## Exceptions
-    Nothing can be told of an idle GPU, nor of one that is throttled (clocks-throttle-reasons). A
-    GPU without compute processes counts as idle: not every driver says so in the reasons.
+    Nothing can be told of an idle GPU, of one that is throttled (clocks-throttle-reasons), of one
+    whose load or clock changes while it is asked. A GPU without compute processes counts as idle:
+    not every driver says so in the reasons.
 
     ## What to do
     Run `nvidia-smi -i INDEX -rgc` and `-rmc`, and look for the unit or prolog that locks clocks.
@@ -180,25 +203,40 @@ def locked(gpus: Gpus, want: ClocksExpectations) -> Iterator[Finding]:
     - https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceCommands.html
     """
     for gpu in gpus.asked():
-        yield of_lock(gpu, want.busy_min_percent)
+        absent = next(
+            (v for n in READINGS_OF_A_LOCK if isinstance(v := getattr(gpu, n), Absent)), None
+        )
+        yield of_lock(gpu, want) if absent is None else expect(absent, None, of=gpu.subject)
 
 
-def of_lock(gpu: Gpu, percent: float) -> Finding:
-    """One GPU."""
-    reasons, clock, most = gpu.clock_reasons, gpu.sm_clock, gpu.sm_clock_max
-    if isinstance(reasons, Absent) or isinstance(clock, Absent) or isinstance(most, Absent):
-        absent = next(v for v in (reasons, clock, most) if isinstance(v, Absent))
-        return expect(absent, None, of=gpu.subject)
-    if isinstance(gpu.compute_pids, Absent):
-        return expect(gpu.compute_pids, None, of=gpu.subject)
-    if reasons & IDLE or not gpu.computes:
-        return not_applicable(gpu.subject, "the GPU is idle: a lock shows under load only")
-    if reasons & ~APPLICATION:
-        return not_applicable(gpu.subject, f"something else holds it down: {names_of(reasons)}")
-    applied = gpu.sm_clock_applied
+def of_lock(gpu: Gpu, want: ClocksExpectations) -> Finding:
+    """One GPU of which all is known."""
+    clocks = sorted({known(gpu.sm_clock), known(gpu.sm_clock_later)})
+    seen = ", ".join(f"{clock} MHz" for clock in clocks)
+    applied, most = gpu.sm_clock_applied, known(gpu.sm_clock_max)
     allowed = min(most, applied) if isinstance(applied, int) and applied else most
-    if clock * 100 < allowed * percent:
-        cost = f"{100 - clock * 100 // allowed} % of its clock"
-        text = f"{clock} MHz under load, though nothing holds it down: probably locked"
-        return warns(gpu.subject, text, f"{clock} MHz", expected=f"{allowed} MHz", cost=cost)
-    return passes(gpu.subject, f"{clock} MHz", expected=f"{allowed} MHz")
+    if why := why_no_lock(gpu):
+        return not_applicable(gpu.subject, why)
+    if clocks[-1] * 100 >= allowed * want.busy_min_percent:
+        return passes(gpu.subject, seen, expected=f"{allowed} MHz")
+    if len(clocks) > 1 or not is_even(gpu, want):
+        return not_applicable(gpu.subject, f"its load or clock changes while it is asked: {seen}")
+    cost = f"{100 - clocks[0] * 100 // allowed} % of its clock"
+    text = f"{seen} under load, though nothing holds it down: probably locked"
+    return warns(gpu.subject, text, seen, expected=f"{allowed} MHz", cost=cost)
+
+
+def why_no_lock(gpu: Gpu) -> str:
+    """Why the clock of a GPU is what it is without a lock, or ""."""
+    reasons = known(gpu.clock_reasons) | known(gpu.clock_reasons_later)
+    if reasons & IDLE or not gpu.computes:
+        return "the GPU is idle: a lock shows under load only"
+    if reasons & ~APPLICATION:
+        return f"something else holds it down: {names_of(reasons)}"
+    return ""
+
+
+def known(reading: int | Absent) -> int:
+    """A reading that locked() has found to be there."""
+    assert not isinstance(reading, Absent)  # noqa: S101 - locked() looked
+    return reading

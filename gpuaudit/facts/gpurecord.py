@@ -54,6 +54,12 @@ class Sram(msgspec.Struct, frozen=True):
     secded: Count = msgspec.field(name="aggregateUncSecDed", default=0)
 
 
+class Utilization(msgspec.Struct, frozen=True):
+    """nvmlUtilization_t: percent of the last sample period in which a kernel ran; it may be 1 s."""
+
+    gpu: Annotated[int, Meta(ge=0, le=100)]
+
+
 class Fabric(msgspec.Struct, frozen=True):
     """nvmlGpuFabricInfoV_t; health is missing in the first form of the call (before 550)."""
 
@@ -132,6 +138,12 @@ class Gpu(Fact, frozen=True, kw_only=True):
     thermal_margin: int | Absent
     fabric: Fabric | Absent
     recovery_action: int | Absent
+    utilization: Utilization | Absent
+    power_now: int | Absent
+    clock_reasons_later: int | Absent
+    sm_clock_later: int | Absent
+    power_draw_later: int | Absent
+    power_now_later: int | Absent
 
     @property
     def subject(self) -> str:
@@ -216,6 +228,14 @@ CALLS: dict[str, Call] = {
     "thermal_margin": Call("MarginTemperature", Celsius, 570),
     "fabric": Call("GpuFabricInfoV", Fabric, 525, "GpuFabricInfo"),
     "recovery_action": Call("FieldValues(230)", Count, 570),
+    "utilization": Call("UtilizationRates", Utilization),
+    "power_now": Call("FieldValues(186)", Count, 530),
+    "clock_reasons_later": Call(
+        "CurrentClocksEventReasons#2", Count, 535, "CurrentClocksThrottleReasons#2"
+    ),
+    "sm_clock_later": Call("ClockInfo(1)#2", Count),
+    "power_draw_later": Call("PowerUsage#2", Count),
+    "power_now_later": Call("FieldValues(186)#2", Count, 530),
 }
 """Releases: first nvidia-ml-py that has the name (SramEccErrorStatus 12.535, MarginTemperature and
 the recovery-action field 12.570, GpuFabricInfo 11.525)."""

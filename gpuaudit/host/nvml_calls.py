@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How each NVML call is read through nvidia-ml-py, the only module that imports pynvml.
+"""How an NVML call is read through nvidia-ml-py, the only module that imports pynvml.
 
 Runs in the child. No call here changes the state of a device.
 """
@@ -26,8 +26,6 @@ Read: TypeAlias = Callable[..., Any]
 LIBRARY = "libnvidia-ml.so.1"
 GSP_VERSION_BYTES = 64
 """NVML_GSP_FIRMWARE_VERSION_BUF_SIZE of nvml.h."""
-RECOVERY_ACTION_FIELD = 230
-"""NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, nvml.h since release 570."""
 UNION_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Members of nvmlValue_t, in the order of nvmlValueType_t (nvml.h)."""
 
@@ -188,12 +186,17 @@ def fabric_info_before_550(nvml: Any, handle: Any) -> Any:
     return info
 
 
-def recovery_action(nvml: Any, handle: Any) -> Any:
-    """A field value: the call succeeds even when the value carries an error of its own."""
-    (field,) = symbol(nvml, "nvmlDeviceGetFieldValues")(handle, [RECOVERY_ACTION_FIELD])
-    if field.nvmlReturn:
-        raise nvml.NVMLError(field.nvmlReturn)
-    return getattr(field.value, UNION_MEMBERS[field.valueType])
+def field_value(identifier: int) -> tuple[str, Read]:
+    """A field: the call succeeds even when the value carries an error of its own."""
+    name = "nvmlDeviceGetFieldValues"
+
+    def read(nvml: Any, handle: Any) -> Any:
+        (field,) = symbol(nvml, name)(handle, [identifier])
+        if field.nvmlReturn:
+            raise nvml.NVMLError(field.nvmlReturn)
+        return getattr(field.value, UNION_MEMBERS[field.valueType])
+
+    return f"{name}({identifier})", read
 
 
 def retired_pages(cause: int) -> tuple[str, Read]:
@@ -205,44 +208,3 @@ def retired_pages(cause: int) -> tuple[str, Read]:
 def compute_pids(nvml: Any, handle: Any) -> list[int]:
     """Processes that hold a compute context."""
     return [one.pid for one in symbol(nvml, "nvmlDeviceGetComputeRunningProcesses")(handle)]
-
-
-SYSTEM_CALLS = (
-    "nvmlSystemGetDriverVersion",
-    "nvmlSystemGetCudaDriverVersion_v2",
-    "nvmlGetExcludedDeviceCount",
-)
-IDENTITY_CALLS = (*plain("Name", "UUID"), ("nvmlDeviceGetPciInfo", pci_info))
-DEVICE_CALLS: tuple[tuple[str, Read], ...] = (
-    *plain("Serial", "MinorNumber", "Brand", "Architecture", "VbiosVersion"),
-    *plain("InforomImageVersion", "CurrPcieLinkGeneration", "MaxPcieLinkGeneration"),
-    *plain("GpuMaxPcieLinkGeneration", "CurrPcieLinkWidth", "MaxPcieLinkWidth"),
-    *plain("PcieReplayCounter", "BAR1MemoryInfo", "PersistenceMode", "MigMode", "EccMode"),
-    ("nvmlDeviceGetMemoryInfo_v2", memory_info),
-    *each("TotalEccErrors", (0, 0), (0, 1), (1, 0), (1, 1)),
-    ("nvmlDeviceGetSramEccErrorStatus", sram_ecc),
-    *plain("RemappedRows", "RowRemapperHistogram", "RetiredPagesPendingStatus"),
-    retired_pages(0),
-    retired_pages(1),
-    *plain("CurrentClocksEventReasons", "PerformanceState"),
-    *each("ClockInfo", (0,), (1,), (2,)),
-    *each("MaxClockInfo", (0,), (1,), (2,)),
-    *each("ApplicationsClock", (0,), (2,)),
-    *each("DefaultApplicationsClock", (0,), (2,)),
-    *plain("EnforcedPowerLimit", "PowerManagementLimit", "PowerManagementDefaultLimit"),
-    *plain("PowerManagementLimitConstraints", "PowerUsage"),
-    *each("Temperature", (0,)),
-    *each("TemperatureThreshold", (0,), (1,), (2,), (3,)),
-    *plain("MarginTemperature", "ComputeMode"),
-    ("nvmlDeviceGetGspFirmwareMode", gsp_mode),
-    ("nvmlDeviceGetGspFirmwareVersion", gsp_version),
-    *plain("VirtualizationMode", "DisplayActive"),
-    ("nvmlDeviceGetGpuFabricInfoV", fabric_info),
-    (f"nvmlDeviceGetFieldValues({RECOVERY_ACTION_FIELD})", recovery_action),
-    ("nvmlDeviceGetComputeRunningProcesses", compute_pids),
-)
-FALLBACKS: dict[str, tuple[str, Read]] = {
-    "nvmlDeviceGetCurrentClocksEventReasons": plain("CurrentClocksThrottleReasons")[0],
-    "nvmlDeviceGetGpuFabricInfoV": ("nvmlDeviceGetGpuFabricInfo", fabric_info_before_550),
-}
-"""Asked when the first call is not in the library: drivers before 535 and before 550."""

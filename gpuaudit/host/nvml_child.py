@@ -13,11 +13,14 @@ from msgspec import UNSET
 
 from gpuaudit.host.answers import Answer
 from gpuaudit.host.handsoff import hands_off
-from gpuaudit.host.nvml_calls import (
+from gpuaudit.host.nvml_asked import (
     DEVICE_CALLS,
     FALLBACKS,
     IDENTITY_CALLS,
+    SECOND_CALLS,
     SYSTEM_CALLS,
+)
+from gpuaudit.host.nvml_calls import (
     NoBinding,
     Read,
     attempt,
@@ -81,6 +84,8 @@ def _ask_node(put: Put) -> None:
     for index, handle in handles.items():
         _ask_links(put, index, handle)
         _ask_peers(put, index, handles)
+    for index, handle in handles.items():
+        _ask_device(put, index, handle, SECOND_CALLS)
 
 
 def _handles(put: Put, count: int) -> dict[int, Any]:

@@ -17,6 +17,8 @@ from gpufacts import (
     verdicts,
 )
 
+from gpuaudit.facts.base import Absent
+from gpuaudit.facts.gpurecord import Utilization
 from gpuaudit.host import Unavailable
 
 
@@ -29,7 +31,7 @@ from gpuaudit.host import Unavailable
         (0x10, "pass"),
         (0x100, "pass"),
         (0x5, "pass"),
-        (0x8, "warn"),
+        (0x8, "fail"),
         (0x20, "fail"),
         (0x48, "fail"),
         (0x88, "fail"),
@@ -42,36 +44,73 @@ from gpuaudit.host import Unavailable
 def test_throttle_reasons(reasons: Any, verdict: str) -> None:
     throttle = function("clocks-throttle-reasons")
     want = policy(section("clocks-throttle-reasons"))
-    assert verdicts(throttle(changed(clock_reasons=reasons), want))[3] == verdict
+    late = UNSUPPORTED if isinstance(reasons, Absent) else reasons
+    found = at_work(clock_reasons=reasons, clock_reasons_later=late)
+    assert verdicts(throttle(found, want))[3] == verdict
     with pytest.raises(Unavailable):
         findings(throttle(silent(), want))
 
 
+def at_work(**fields: Any) -> Any:
+    """GPU 3 works evenly; the later reading is the earlier one unless it is named."""
+    pairs = {"clock_reasons": 0, "sm_clock": 1980, "power_draw": 400_000, "power_now": 400_000}
+    early = {name: fields.get(name, value) for name, value in pairs.items()}
+    late = {f"{name}_later": value for name, value in early.items()}
+    busy = {"compute_pids": (4242,), "utilization": Utilization(gpu=97)}
+    return changed(**{**busy, **early, **late, **fields})
+
+
+def throttled(**fields: Any) -> str:
+    throttle = function("clocks-throttle-reasons")
+    want = policy(section("clocks-throttle-reasons"))
+    return verdicts(throttle(at_work(**fields), want))[3]
+
+
 @pytest.mark.parametrize(
-    ("draw", "verdict"), [(690_000, "pass"), (400_000, "warn"), (FAILED, "warn")]
+    ("fields", "verdict"),
+    [
+        ({"power_draw": 690_000, "power_now": 661_000}, "pass"),
+        ({"power_draw": 400_000}, "warn"),
+        ({"power_draw": 400_000, "clock_reasons_later": 0}, "pass"),
+        ({"power_draw": 400_000, "clock_reasons_later": FAILED}, "warn"),
+        ({"power_draw": 157_000, "power_now": 690_000}, "pass"),  # a job starts
+        ({"power_draw": 157_000, "power_now": 157_000, "power_now_later": 690_000}, "pass"),
+        ({"power_now": UNSUPPORTED, "power_now_later": UNSUPPORTED}, "warn"),
+        ({"utilization": Utilization(gpu=20)}, "pass"),
+        ({"utilization": UNSUPPORTED}, "warn"),  # MIG
+        ({"power_limit": FAILED}, "pass"),
+    ],
 )
-def test_the_power_cap_is_normal_at_the_limit(draw: Any, verdict: str) -> None:
-    throttle = function("clocks-throttle-reasons")
-    want = policy(section("clocks-throttle-reasons"))
-    assert verdicts(throttle(changed(clock_reasons=4, power_draw=draw), want))[3] == verdict
+def test_the_power_cap_is_normal_at_the_limit(fields: dict[str, Any], verdict: str) -> None:
+    assert throttled(**{"clock_reasons": 4, **fields}) == verdict
 
 
-def test_a_slowdown_counts_under_load_and_may_be_a_change_of_clocks_without() -> None:
-    throttle = function("clocks-throttle-reasons")
-    want = policy(section("clocks-throttle-reasons"))
-    for processes, verdict in (((), "warn"), ((4242,), "fail"), (FAILED, "fail")):
-        found = throttle(changed(clock_reasons=0x8, compute_pids=processes), want)
-        assert verdicts(found)[3] == verdict
+@pytest.mark.parametrize(
+    ("fields", "verdict"),
+    [
+        ({}, "fail"),
+        ({"clock_reasons_later": 0}, "warn"),
+        ({"clock_reasons": 0, "clock_reasons_later": 0x8}, "warn"),
+        ({"compute_pids": ()}, "warn"),
+        ({"compute_pids": FAILED}, "fail"),
+        ({"clock_reasons_later": FAILED}, "fail"),
+        ({"clock_reasons": 0, "clock_reasons_later": 0x48}, "fail"),
+    ],
+)
+def test_a_slowdown_counts_under_load_and_may_be_a_change_of_clocks_without(
+    fields: dict[str, Any], verdict: str
+) -> None:
+    assert throttled(**{"clock_reasons": 0x8, **fields}) == verdict
 
 
 def test_the_reasons_are_named() -> None:
     throttle = function("clocks-throttle-reasons")
     want = policy(section("clocks-throttle-reasons"))
-    finding = only(throttle(changed(clock_reasons=0x88), want))
+    finding = only(throttle(at_work(clock_reasons=0x88), want))
     assert finding.observed == "hardware slowdown, power brake"
     assert finding.cost
-    assert "reliability limit" in only(throttle(changed(clock_reasons=0x400), want), "warn").message
-    assert "unknown 0x800" in only(throttle(changed(clock_reasons=0x800), want), "warn").message
+    assert "reliability limit" in only(throttle(at_work(clock_reasons=0x400), want), "warn").message
+    assert "unknown 0x800" in only(throttle(at_work(clock_reasons=0x800), want), "warn").message
 
 
 @pytest.mark.parametrize(
@@ -94,27 +133,31 @@ def test_application_default(fields: dict[str, Any], verdict: str) -> None:
     ("fields", "verdict"),
     [
         ({"clock_reasons": 1}, "notapplicable"),
-        ({"clock_reasons": 0, "sm_clock": 1980}, "pass"),
-        ({"clock_reasons": 0, "sm_clock": 1700}, "pass"),
-        ({"clock_reasons": 0, "sm_clock": 1200}, "warn"),
-        ({"clock_reasons": 0, "sm_clock": 585, "compute_pids": ()}, "notapplicable"),
-        ({"clock_reasons": 0, "sm_clock": 585, "compute_pids": FAILED}, "unknown"),
+        ({"sm_clock": 1980}, "pass"),
+        ({"sm_clock": 1700}, "pass"),
+        ({"sm_clock": 1200}, "warn"),
+        ({"sm_clock": 585, "compute_pids": ()}, "notapplicable"),
+        ({"sm_clock": 585, "compute_pids": FAILED}, "unknown"),
         ({"clock_reasons": 2, "sm_clock": 1200, "sm_clock_applied": 1200}, "pass"),
-        ({"clock_reasons": 0, "sm_clock": 1200, "sm_clock_applied": UNSUPPORTED}, "warn"),
+        ({"sm_clock": 1200, "sm_clock_applied": UNSUPPORTED}, "warn"),
         ({"clock_reasons": 0x48, "sm_clock": 700}, "notapplicable"),
-        ({"clock_reasons": 0, "sm_clock": FAILED}, "unknown"),
-        ({"clock_reasons": 0, "sm_clock_max": UNSUPPORTED}, "notapplicable"),
+        ({"sm_clock": FAILED}, "unknown"),
+        ({"sm_clock_max": UNSUPPORTED}, "notapplicable"),
+        ({"sm_clock": 1680, "sm_clock_later": 1605}, "notapplicable"),  # it moves
+        ({"sm_clock": 1605, "sm_clock_later": 1980}, "pass"),
+        ({"sm_clock": 1680, "clock_reasons_later": 4}, "notapplicable"),
+        ({"sm_clock": 1680, "clock_reasons_later": FAILED}, "unknown"),
+        ({"sm_clock": 1680, "power_draw": 139_617, "power_now": 655_000}, "notapplicable"),
+        ({"sm_clock": 345, "utilization": Utilization(gpu=3)}, "notapplicable"),
+        ({"sm_clock": 1200, "power_now": UNSUPPORTED}, "warn"),
     ],
 )
 def test_locked(fields: dict[str, Any], verdict: str) -> None:
     locked = function("clocks-locked")
-    found = changed(**{"compute_pids": (4242,), **fields})
-    assert verdicts(locked(found, policy(section("clocks-locked"))))[3] == verdict
+    assert verdicts(locked(at_work(**fields), policy(section("clocks-locked"))))[3] == verdict
 
 
 def test_a_lock_tells_its_cost() -> None:
-    locked = function("clocks-locked")
-    busy = changed(clock_reasons=0, sm_clock=990, compute_pids=(4242,))
-    found = locked(busy, policy(section("clocks-locked")))
+    found = function("clocks-locked")(at_work(sm_clock=990), policy(section("clocks-locked")))
     (finding,) = (f for f in found if f.verdict.value == "warn")
     assert finding.cost == "50 % of its clock"

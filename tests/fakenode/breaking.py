@@ -94,6 +94,20 @@ def answer(node: FakeNode, gpu: int, call: str, value: Any) -> None:
     node.nvml["devices"][gpu][key] = {"v": value}
 
 
+def busy(node: FakeNode, gpu: int, *, reasons: int, clock_mhz: int, power_mw: int) -> None:
+    """One GPU works, evenly, while it is asked."""
+    again = ("", "#2")
+    for call in ("PowerUsage", "FieldValues(186)"):
+        for suffix in again:
+            answer(node, gpu, f"{call}{suffix}", power_mw)
+    for suffix in again:
+        answer(node, gpu, f"CurrentClocksEventReasons{suffix}", reasons)
+        answer(node, gpu, f"ClockInfo(1){suffix}", clock_mhz)
+    answer(node, gpu, "ClockInfo(0)", clock_mhz)
+    answer(node, gpu, "UtilizationRates", {"gpu": 99, "memory": 22})
+    answer(node, gpu, "ComputeRunningProcesses", [4242])
+
+
 def everywhere(node: FakeNode, call: str, value: Any) -> None:
     """What every GPU answers to one call."""
     for gpu in range(len(node.nvml["devices"])):

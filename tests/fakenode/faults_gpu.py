@@ -2,7 +2,7 @@
 """Single faults of one GPU: modes, memory errors, clocks, power, fabric."""
 
 from fakenode import FakeNode
-from fakenode.breaking import answer, error, everywhere
+from fakenode.breaking import answer, busy, error, everywhere
 from fakenode.fault import Fault
 
 GIB = 1 << 30
@@ -86,17 +86,28 @@ def software_thermal_slowdown(node: FakeNode) -> None:
     answer(node, 1, "CurrentClocksEventReasons", SW_THERMAL)
 
 
-def at_its_power_cap(node: FakeNode) -> None:
-    answer(node, 1, "CurrentClocksEventReasons", SW_POWER_CAP)
+def capped_below_its_limit(node: FakeNode) -> None:
+    """A cap of the chassis or the module: busy at 400 of 700 W, and power-capped."""
+    busy(node, 1, reasons=SW_POWER_CAP, clock_mhz=1200, power_mw=400_000)
 
 
 def clocks_locked_low(node: FakeNode) -> None:
     """Busy, held by nothing that the driver reports, and far below what it can do."""
-    answer(node, 1, "CurrentClocksEventReasons", 0)
-    answer(node, 1, "ClockInfo(0)", 1200)
-    answer(node, 1, "ClockInfo(1)", 1200)
-    answer(node, 1, "PowerUsage", 400_000)
-    answer(node, 1, "ComputeRunningProcesses", [4242])
+    busy(node, 1, reasons=0, clock_mhz=1200, power_mw=400_000)
+
+
+def at_its_limit(node: FakeNode) -> None:
+    """No fault: what every GPU does in the middle of a large matrix product."""
+    busy(node, 1, reasons=SW_POWER_CAP, clock_mhz=1500, power_mw=692_000)
+
+
+def job_starts(node: FakeNode) -> None:
+    """No fault, though each reading alone looks like one. Numbers of an H200 in that moment."""
+    busy(node, 1, reasons=0, clock_mhz=1680, power_mw=139_617)
+    busy(node, 2, reasons=SW_POWER_CAP, clock_mhz=1605, power_mw=169_340)
+    for gpu in (1, 2):
+        answer(node, gpu, "FieldValues(186)", 655_000)
+        answer(node, gpu, "FieldValues(186)#2", 701_000)
 
 
 def application_clocks_left_behind(node: FakeNode) -> None:
@@ -184,7 +195,9 @@ FAULTS: tuple[Fault, ...] = (
     Fault(no_spare_rows_left, {"ecc-row-remap-banks": "fail"}),
     Fault(hardware_slowdown, {"clocks-throttle-reasons": "fail"}),
     Fault(software_thermal_slowdown, {"clocks-throttle-reasons": "fail"}),
-    Fault(at_its_power_cap, {"clocks-throttle-reasons": "warn"}),
+    Fault(capped_below_its_limit, {"clocks-throttle-reasons": "warn"}),
+    Fault(at_its_limit, {}),
+    Fault(job_starts, {}),
     Fault(clocks_locked_low, {"clocks-locked": "warn"}),
     Fault(application_clocks_left_behind, {"clocks-application-default": "fail"}),
     Fault(power_limit_lowered, {"power-limit-default": "fail"}),

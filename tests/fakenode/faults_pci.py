@@ -6,6 +6,7 @@ from fakenode.breaking import (
     acs,
     answer,
     attribute,
+    busy,
     cut_config,
     one_end,
     retrain,
@@ -57,11 +58,7 @@ def idle_gpu_at_gen1(node: FakeNode) -> None:
 def busy_gpu_at_gen3(node: FakeNode) -> None:
     retrain(node, GPU, 3, 16)
     answer(node, 0, "CurrPcieLinkGeneration", 3)
-    answer(node, 0, "CurrentClocksEventReasons", 0)
-    answer(node, 0, "ClockInfo(0)", 1980)
-    answer(node, 0, "ClockInfo(1)", 1980)
-    answer(node, 0, "PowerUsage", 480_000)
-    answer(node, 0, "ComputeRunningProcesses", [4242])
+    busy(node, 0, reasons=0, clock_mhz=1980, power_mw=480_000)
 
 
 def switch_uplink_at_8_lanes(node: FakeNode) -> None:

@@ -131,7 +131,10 @@ def _memory() -> Document:
 def _clocks() -> Document:
     return {
         **values(CurrentClocksEventReasons=1, PerformanceState=0),
+        **values(UtilizationRates={"gpu": 0, "memory": 0}),
         **of_arguments("ClockInfo", {"0": 345, "1": 345, "2": 2619}),
+        "nvmlDeviceGetCurrentClocksEventReasons#2": {"v": 1},
+        "nvmlDeviceGetClockInfo(1)#2": {"v": 345},
         **of_arguments("MaxClockInfo", {"0": 1980, "1": 1980, "2": 2619}),
         **of_arguments("ApplicationsClock", {"0": 1980, "2": 2619}),
         **of_arguments("DefaultApplicationsClock", {"0": 1980, "2": 2619}),
@@ -146,6 +149,9 @@ def _power() -> Document:
         **of_arguments("Temperature", {"0": 31}),
         **of_arguments("TemperatureThreshold", {"0": 95, "1": 90, "2": 95, "3": 87}),
         **values(MarginTemperature=56),
+        **of_arguments("FieldValues", {"186": 71_410}),
+        "nvmlDeviceGetPowerUsage#2": {"v": 71_350},
+        "nvmlDeviceGetFieldValues(186)#2": {"v": 71_390},
     }
 
 

@@ -15,6 +15,7 @@ typedef struct node {
     const char *key;   // in an object
     const char *text;  // number or string
     struct node *first, *next;
+    bool asked;
 } node;
 
 static char *at;  // where the parser stands

@@ -135,6 +135,12 @@ def test_other_values_come_back_exactly(library: Path, tmp_path: Path) -> None:
         "nvmlDeviceGetRemappedRows": [1, 2, 1, 0],
         "nvmlDeviceGetNvLinkState(3)": 0,
         "nvmlDeviceGetP2PStatus(0,0)": 5,
+        "nvmlDeviceGetUtilizationRates": {"gpu": 97, "memory": 22},
+        "nvmlDeviceGetFieldValues(186)": 655_000,
+        "nvmlDeviceGetClockInfo(1)": 1680,
+        "nvmlDeviceGetClockInfo(1)#2": 1605,
+        "nvmlDeviceGetCurrentClocksEventReasons#2": 4,
+        "nvmlDeviceGetFieldValues(186)#2": 701_000,
     }
     document["devices"][1] |= {call: {"v": value} for call, value in other.items()}
     answers = audit(library, document, tmp_path).answers

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every question to NVML. None of them changes the state of a device."""
+
+from gpuaudit.host.nvml_calls import (
+    Read,
+    compute_pids,
+    each,
+    fabric_info,
+    fabric_info_before_550,
+    field_value,
+    gsp_mode,
+    gsp_version,
+    memory_info,
+    pci_info,
+    plain,
+    retired_pages,
+    sram_ecc,
+)
+
+POWER_NOW = 186
+"""NVML_FI_DEV_POWER_INSTANT of nvml.h, in mW. PowerUsage is the mean of the last second on GPUs
+after the GA100."""
+RECOVERY_ACTION = 230
+"""NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, nvml.h since release 570."""
+SECOND = "#2"
+"""Behind the key of a question that was asked before."""
+
+SYSTEM_CALLS = (
+    "nvmlSystemGetDriverVersion",
+    "nvmlSystemGetCudaDriverVersion_v2",
+    "nvmlGetExcludedDeviceCount",
+)
+IDENTITY_CALLS = (*plain("Name", "UUID"), ("nvmlDeviceGetPciInfo", pci_info))
+DEVICE_CALLS: tuple[tuple[str, Read], ...] = (
+    *plain("Serial", "MinorNumber", "Brand", "Architecture", "VbiosVersion"),
+    *plain("InforomImageVersion", "CurrPcieLinkGeneration", "MaxPcieLinkGeneration"),
+    *plain("GpuMaxPcieLinkGeneration", "CurrPcieLinkWidth", "MaxPcieLinkWidth"),
+    *plain("PcieReplayCounter", "BAR1MemoryInfo", "PersistenceMode", "MigMode", "EccMode"),
+    ("nvmlDeviceGetMemoryInfo_v2", memory_info),
+    *each("TotalEccErrors", (0, 0), (0, 1), (1, 0), (1, 1)),
+    ("nvmlDeviceGetSramEccErrorStatus", sram_ecc),
+    *plain("RemappedRows", "RowRemapperHistogram", "RetiredPagesPendingStatus"),
+    retired_pages(0),
+    retired_pages(1),
+    *plain("CurrentClocksEventReasons", "PerformanceState"),
+    *each("ClockInfo", (0,), (1,), (2,)),
+    *each("MaxClockInfo", (0,), (1,), (2,)),
+    *each("ApplicationsClock", (0,), (2,)),
+    *each("DefaultApplicationsClock", (0,), (2,)),
+    *plain("EnforcedPowerLimit", "PowerManagementLimit", "PowerManagementDefaultLimit"),
+    *plain("PowerManagementLimitConstraints", "PowerUsage"),
+    *each("Temperature", (0,)),
+    *each("TemperatureThreshold", (0,), (1,), (2,), (3,)),
+    *plain("MarginTemperature", "ComputeMode"),
+    ("nvmlDeviceGetGspFirmwareMode", gsp_mode),
+    ("nvmlDeviceGetGspFirmwareVersion", gsp_version),
+    *plain("VirtualizationMode", "DisplayActive", "UtilizationRates"),
+    ("nvmlDeviceGetGpuFabricInfoV", fabric_info),
+    field_value(RECOVERY_ACTION),
+    field_value(POWER_NOW),
+    ("nvmlDeviceGetComputeRunningProcesses", compute_pids),
+)
+SECOND_CALLS = tuple(
+    (f"{key}{SECOND}", read)
+    for key, read in (
+        *plain("CurrentClocksEventReasons", "PowerUsage"),
+        *each("ClockInfo", (1,)),
+        field_value(POWER_NOW),
+    )
+)
+"""Asked again when all else is answered: one reading of a clock tells nothing about a load."""
+THROTTLE = plain("CurrentClocksThrottleReasons")[0]
+FALLBACKS: dict[str, tuple[str, Read]] = {
+    "nvmlDeviceGetCurrentClocksEventReasons": THROTTLE,
+    f"nvmlDeviceGetCurrentClocksEventReasons{SECOND}": (f"{THROTTLE[0]}{SECOND}", THROTTLE[1]),
+    "nvmlDeviceGetGpuFabricInfoV": ("nvmlDeviceGetGpuFabricInfo", fabric_info_before_550),
+}
+"""Asked when the first call is not in the library: drivers before 535 and before 550."""
