@@ -86,11 +86,6 @@ def software_thermal_slowdown(node: FakeNode) -> None:
     answer(node, 1, "CurrentClocksEventReasons", SW_THERMAL)
 
 
-def capped_below_its_limit(node: FakeNode) -> None:
-    """A cap of the chassis or the module: busy at 400 of 700 W, and power-capped."""
-    busy(node, 1, reasons=SW_POWER_CAP, clock_mhz=1200, power_mw=400_000)
-
-
 def clocks_locked_low(node: FakeNode) -> None:
     """Busy, held by nothing that the driver reports, and far below what it can do."""
     busy(node, 1, reasons=0, clock_mhz=1200, power_mw=400_000)
@@ -195,7 +190,6 @@ FAULTS: tuple[Fault, ...] = (
     Fault(no_spare_rows_left, {"ecc-row-remap-banks": "fail"}),
     Fault(hardware_slowdown, {"clocks-throttle-reasons": "fail"}),
     Fault(software_thermal_slowdown, {"clocks-throttle-reasons": "fail"}),
-    Fault(capped_below_its_limit, {"clocks-throttle-reasons": "warn"}),
     Fault(at_its_limit, {}),
     Fault(job_starts, {}),
     Fault(clocks_locked_low, {"clocks-locked": "warn"}),
