@@ -14,11 +14,13 @@ from gpuaudit.check import (
     check,
     expect,
     fails,
+    not_applicable,
     passes,
     warns,
 )
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.gpu import Gpu, Gpus
+from gpuaudit.facts.gpurecord import RemappedRows
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -163,6 +165,9 @@ def retired_pages(gpus: Gpus, want: EccRowsExpectations) -> Iterator[Finding]:
 def pages(gpu: Gpu, most: int) -> Finding:
     """One GPU."""
     single, double, waiting = gpu.retired_single, gpu.retired_double, gpu.retired_pending
+    remaps = isinstance(gpu.remapped, RemappedRows)
+    if isinstance(single, Absent) and single.kind == "unsupported" and remaps:
+        return not_applicable(gpu.subject, "this GPU remaps rows instead of retiring pages")
     for value in (single, double, waiting):
         if isinstance(value, Absent):
             return expect(value, None, of=gpu.subject)

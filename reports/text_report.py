@@ -219,8 +219,11 @@ def reason_of(result: Result) -> str:
 
 def passes(page: Page, report: Report) -> None:
     """What is good, for --verbose."""
+    good = [result for result in report.results if result.verdict is Verdict.PASS]
+    if not good:
+        return
     page.add("Good:")
-    for result in (r for r in report.results if r.verdict is Verdict.PASS):
+    for result in good:
         seen = sorted({f.observed for f in result.findings if f.observed})
         shown = f": {', '.join(seen[:3])}" if seen else ""
         page.add(f"{result.check}{clean(shown)}", indent=" " * 12, first=" " * 8)
