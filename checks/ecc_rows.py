@@ -20,7 +20,7 @@ from gpuaudit.check import (
 )
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.gpu import Gpu, Gpus
-from gpuaudit.facts.gpurecord import RemappedRows
+from gpuaudit.facts.gpuvalues import RemappedRows
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -65,7 +65,15 @@ def row_remap_pending(gpus: Gpus, want: EccRowsExpectations) -> Iterator[Finding
         waits = (
             rows if isinstance(rows, Absent) else "waits for a reset" if rows.pending else "none"
         )
-        yield expect(waits, "none", of=gpu.subject, message=f"a repair {waits}", otherwise=judge)
+        message = f"a repair {waits}"
+        yield hidden(gpu) or expect(waits, "none", of=gpu.subject, message=message, otherwise=judge)
+
+
+def hidden(gpu: Gpu) -> Finding | None:
+    """The finding for a GPU whose rows NVML does not tell while MIG is on."""
+    if gpu.mig_runs and isinstance(gpu.remapped, Absent) and gpu.remapped.kind == "unsupported":
+        return not_applicable(gpu.subject, "MIG is on, and NVML tells of repaired rows without it")
+    return None
 
 
 @check("ecc-row-remap-failed", severity=Severity.CRITICAL)
@@ -93,7 +101,8 @@ def row_remap_failed(gpus: Gpus) -> Iterator[Finding]:
     for gpu in gpus.asked():
         rows = gpu.remapped
         state = rows if isinstance(rows, Absent) else "failed" if rows.failed else "none failed"
-        yield expect(state, "none failed", of=gpu.subject, message="repairing a memory row failed")
+        message = "repairing a memory row failed"
+        yield hidden(gpu) or expect(state, "none failed", of=gpu.subject, message=message)
 
 
 @check("ecc-row-remap-banks", severity=Severity.MEDIUM)
@@ -126,7 +135,7 @@ def row_remap_banks(gpus: Gpus, want: EccRowsExpectations) -> Iterator[Finding]:
 def banks(gpu: Gpu, want: EccRowsExpectations) -> Finding:
     """One GPU."""
     if isinstance(gpu.banks, Absent):
-        return expect(gpu.banks, None, of=gpu.subject)
+        return hidden(gpu) or expect(gpu.banks, None, of=gpu.subject)
     none, few = gpu.banks.none, gpu.banks.low
     seen = f"{none} without, {few} with few spare rows"
     if none > want.banks_without_spare_max:

@@ -17,8 +17,9 @@ from gpuaudit.check import (
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.fabric import UNIT, FabricProcess, FabricUnit, FabricVersion
 from gpuaudit.facts.gpu import Gpus
-from gpuaudit.facts.gpurecord import Fabric
+from gpuaudit.facts.gpurecord import VGPU_HOSTS
 from gpuaudit.facts.gpuscan import GpuScan
+from gpuaudit.facts.gpuvalues import Fabric
 from gpuaudit.facts.node import Machine
 
 COMPLETED = 3
@@ -166,8 +167,9 @@ def state(gpus: Gpus) -> Iterator[Finding]:
     State 3 completed, and status 0.
 
     ## Exceptions
-    Not applicable where NVML says that the GPU has no fabric: PCIe boards, A100. In progress right
-    after boot may settle: run again after a minute.
+    Not applicable where NVML says that the GPU has no fabric: PCIe boards, A100; and on a vGPU host
+    before the registration, which waits there for a guest. In progress right after boot may settle:
+    run again after a minute.
 
     ## What to do
     Read `journalctl -u nvidia-fabricmanager`, restart it when no job runs, then reset the GPUs.
@@ -177,7 +179,11 @@ def state(gpus: Gpus) -> Iterator[Finding]:
     - https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide
     """
     for gpu in gpus.asked():
-        yield of_state(gpu.subject, gpu.fabric)
+        waits = isinstance(gpu.fabric, Fabric) and gpu.fabric.state not in {0, COMPLETED}
+        if waits and gpu.virtualization in VGPU_HOSTS:
+            yield not_applicable(gpu.subject, "a host of guests: their partitions are made later")
+        else:
+            yield of_state(gpu.subject, gpu.fabric)
 
 
 def of_state(subject: str, fabric: Fabric | Absent) -> Finding:

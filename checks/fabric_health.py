@@ -15,7 +15,7 @@ from gpuaudit.check import (
 )
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.gpu import Gpus
-from gpuaudit.facts.gpurecord import Fabric
+from gpuaudit.facts.gpuvalues import Fabric
 
 COMPLETED = 3
 TRUE, FALSE = 1, 2

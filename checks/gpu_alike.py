@@ -17,7 +17,7 @@ from gpuaudit.check import (
 )
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.gpu import Gpu, Gpus, majority
-from gpuaudit.facts.gpurecord import Memory
+from gpuaudit.facts.gpuvalues import Memory
 
 Percent = Annotated[float, msgspec.Meta(ge=0, le=50)]
 

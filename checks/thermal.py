@@ -18,9 +18,10 @@ from gpuaudit.check import (
 )
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.gpu import Gpu, Gpus
+from gpuaudit.facts.gpuload import at_rest
 
-PLAUSIBLE_C = 40
-"""A threshold below this is no temperature: newer GPUs may answer with a distance instead."""
+PLAUSIBLE_C = range(41, 151)
+"""A threshold outside is no temperature: newer GPUs may answer with a distance, below 0 too."""
 
 
 class ThermalExpectations(Expectations, frozen=True, kw_only=True):
@@ -39,14 +40,15 @@ def margin(gpus: Gpus, want: ThermalExpectations) -> Iterator[Finding]:
     ## Evidence
     nvmlDeviceGetMarginTemperature, which is a distance (more is better). Where the driver or the
     GPU does not have it: nvmlDeviceGetTemperature below the lower of the thresholds GPU_MAX and
-    SLOWDOWN.
+    SLOWDOWN, and the memory's temperature, where it has one, below MEM_MAX.
 
     ## How it is judged
     The distance is at least `thermal.margin_min_c`.
 
     ## Exceptions
-    A GPU on which a program computes and that is not yet at its limit is a warning: it still runs
-    at full clock. Thresholds of Ada and later are used only where they are plausible temperatures.
+    A GPU that is not at rest and not yet at its limit is a warning: it still runs at full clock,
+    and its margin stays that of the load for a while after the job. Thresholds of Ada and later are
+    used only where they are plausible temperatures.
 
     ## What to do
     Check fans, filters, air flow or coolant of the slot, and compare with the node's other GPUs.
@@ -64,7 +66,7 @@ def margin(gpus: Gpus, want: ThermalExpectations) -> Iterator[Finding]:
         if distance >= want.margin_min_c:
             yield passes(gpu.subject, f"{distance} C", **fields)
         else:
-            judge = warns if gpu.computes and distance > 0 else fails
+            judge = fails if at_rest(gpu) or distance <= 0 else warns
             yield judge(gpu.subject, f"{distance} C below its limit", f"{distance} C", **fields)
 
 
@@ -80,6 +82,14 @@ def distance_c(gpu: Gpu) -> int | Absent:
         return gpu.thermal_margin
     if isinstance(gpu.temperature, Absent):
         return gpu.temperature
-    limits = (gpu.slowdown_at, gpu.highest_operating)
-    known = [limit for limit in limits if isinstance(limit, int) and limit > PLAUSIBLE_C]
-    return min(known) - gpu.temperature if known else gpu.thermal_margin
+    limits = [limit for limit in (gpu.slowdown_at, gpu.highest_operating) if is_plausible(limit)]
+    distances = [limit - gpu.temperature for limit in limits if isinstance(limit, int)]
+    memory, memory_limit = gpu.memory_temperature, gpu.memory_slowdown_at
+    if isinstance(memory, int) and isinstance(memory_limit, int) and is_plausible(memory_limit):
+        distances.append(memory_limit - memory)
+    return min(distances) if limits else gpu.thermal_margin
+
+
+def is_plausible(limit: int | Absent) -> bool:
+    """Whether it can be a temperature at which something slows down."""
+    return isinstance(limit, int) and limit in PLAUSIBLE_C

@@ -50,6 +50,7 @@ IDENTIFIERS = [
     f"nvme.144d-{SERIAL.encode().hex()}-53616d73756e67-00000001",
     "PARTUUID=1a2b3c4d-02",
     "/home/rosalind/.bashrc",
+    "/home/kubernetesuser/bin",
 ]
 NOT_IDENTIFIERS = [
     "0000:3b:00.0",
@@ -65,6 +66,7 @@ NOT_IDENTIFIERS = [
     "5.15.0-1053-nvidia",
     "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.570.124.06",
     "/home/kubernetes/bin/nvidia/lib64/libnvidia-ml.so.1",
+    "/dev/sda8 /home/kubernetes/bin ext4 ro 0 0",
     "127.0.0.1",
     "0.0.0.0",  # noqa: S104 - a text to be left alone, nothing binds to it
     "255.255.255.0",
@@ -187,7 +189,9 @@ def machine(hostname: str = "gpu-node-17.cluster.example.com") -> Contents:
             "/etc/sysctl.d/90-site.conf": b"vm.swappiness = 1\nkernel.domainname = x\n",
             "/proc/cmdline": f"root=UUID={UUID} ip={IP}::10.20.1.1:255.255.255.0:{short} "
             "-- --token=s3cr3t\n".encode(),
-            "/proc/version": b"Linux version 6.8.0-site (carol@forge.lab) (gcc 13.2.0) #1 SMP\n",
+            "/proc/version": b"Linux version 6.8.0-site (CORP\\carol@corp@forge.lab) "
+            b"(gcc 13.2.0) #1 SMP\n",
+            "/etc/default/grub": b'GRUB_CMDLINE_LINUX="quiet --\tsecond=s3cr3t"\nGRUB_TIMEOUT=0\n',
             "/proc/driver/nvidia/version": b"NVRM version: NVIDIA UNIX Open Kernel Module for "
             b"x86_64  570.124.06  Release Build  (root@gpu-node-18)\n",
             "/sys/devices/virtual/dmi/id/product_serial": b"J7K8L9M\n",

@@ -8,8 +8,9 @@ from typing import TypeVar
 
 from gpuaudit.facts.base import Absent, Fact, probe
 from gpuaudit.facts.gpuanswer import value_of
-from gpuaudit.facts.gpurecord import CALLS, Call, Gpu, Pci
+from gpuaudit.facts.gpurecord import CALLS, Call, Gpu
 from gpuaudit.facts.gpuscan import GpuScan
+from gpuaudit.facts.gpuvalues import Pci
 from gpuaudit.facts.nvml import Nvml
 from gpuaudit.host import Host, Unavailable
 from gpuaudit.host.answers import Answer, NvmlAnswers, Problem

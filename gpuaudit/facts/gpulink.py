@@ -17,7 +17,8 @@ PERSISTENT = 1
 class LinkNow(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU: link generation, and whether it is at its highest performance state for good.
 
-    Without persistence opening a GPU wakes it for a moment, and its state then proves nothing.
+    Without persistence opening a GPU wakes it for a moment, and its state then proves nothing. Both
+    are asked twice: a GPU that wakes in between has one generation of the old state.
     """
 
     generation: int | None
@@ -46,12 +47,19 @@ def gpu_links_now(host: Host) -> GpuLinksNow:
 
 
 def link_now(answers: NvmlAnswers, index: int) -> LinkNow:
-    """The three answers of one GPU; one that is missing proves nothing."""
+    """The answers of one GPU; one that is missing proves nothing."""
+    early, late = both(answers, index, "nvmlDeviceGetCurrPcieLinkGeneration")
+    states = both(answers, index, "nvmlDeviceGetPerformanceState")
+    persistent = number(answers, index, "nvmlDeviceGetPersistenceMode") == PERSISTENT
     return LinkNow(
-        generation=number(answers, index, "nvmlDeviceGetCurrPcieLinkGeneration"),
-        awake=number(answers, index, "nvmlDeviceGetPerformanceState") == P0
-        and number(answers, index, "nvmlDeviceGetPersistenceMode") == PERSISTENT,
+        generation=max(early, late) if early is not None and late is not None else early,
+        awake=persistent and states == (P0, P0),
     )
+
+
+def both(answers: NvmlAnswers, index: int, call: str) -> tuple[int | None, int | None]:
+    """The first answer and the one that was given after all other questions."""
+    return number(answers, index, call), number(answers, index, f"{call}#2")
 
 
 def number(answers: NvmlAnswers, index: int, call: str) -> int | None:

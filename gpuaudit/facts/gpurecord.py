@@ -1,91 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """One GPU as NVML describes it: which call fills which field, and what its absence means."""
 
-from typing import Annotated, Any, Literal, NamedTuple
-
-import msgspec
-from msgspec import Meta
+from typing import Any, NamedTuple
 
 from gpuaudit.facts.base import Absent, Fact
+from gpuaudit.facts.gpuvalues import (
+    Banks,
+    Bar1,
+    Celsius,
+    Count,
+    Fabric,
+    Flag,
+    Memory,
+    Pci,
+    Positive,
+    RemappedRows,
+    Setting,
+    Sram,
+    Text,
+    Utilization,
+)
 
-VGPU = 2
-"""NVML_GPU_VIRTUALIZATION_MODE_VGPU of nvml.h."""
-
-
-Text = Annotated[str, Meta(min_length=1)]
-Flag = Literal[0, 1]
-Count = Annotated[int, Meta(ge=0)]
-Positive = Annotated[int, Meta(ge=1)]
-Celsius = Annotated[int, Meta(ge=-100, le=300)]
-"""NVML's numbers are unsigned but for some temperatures: what does not fit was not NVML's."""
-
-
-class Setting(msgspec.Struct, frozen=True, array_like=True):
-    """A mode that runs now and the one that runs after a reset: 0 off, 1 on."""
-
-    current: Flag
-    pending: Flag
-
-
-class RemappedRows(msgspec.Struct, frozen=True, array_like=True):
-    """nvmlDeviceGetRemappedRows: rows by cause, and whether one waits or one failed."""
-
-    correctable: Count
-    uncorrectable: Count
-    pending: Count
-    failed: Count
-
-
-class Banks(msgspec.Struct, frozen=True):
-    """nvmlDeviceGetRowRemapperHistogram: memory banks by how many spare rows they have left."""
-
-    max: Count
-    high: Count
-    partial: Count
-    low: Count
-    none: Count
-
-
-class Sram(msgspec.Struct, frozen=True):
-    """nvmlEccSramErrorStatus_t."""
-
-    threshold_exceeded: Count = msgspec.field(name="bThresholdExceeded")
-    parity: Count = msgspec.field(name="aggregateUncParity", default=0)
-    secded: Count = msgspec.field(name="aggregateUncSecDed", default=0)
-
-
-class Utilization(msgspec.Struct, frozen=True):
-    """nvmlUtilization_t: percent of the last sample period in which a kernel ran; it may be 1 s."""
-
-    gpu: Annotated[int, Meta(ge=0, le=100)]
-
-
-class Fabric(msgspec.Struct, frozen=True):
-    """nvmlGpuFabricInfoV_t; health is missing in the first form of the call (before 550)."""
-
-    state: Count
-    status: Count
-    health_mask: Count | None = msgspec.field(name="healthMask", default=None)
-    health_summary: Count | None = msgspec.field(name="healthSummary", default=None)
-
-
-class Pci(msgspec.Struct, frozen=True):
-    """nvmlPciInfo_t."""
-
-    bus_id: str = msgspec.field(name="busId")
-    device_id: Count = msgspec.field(name="pciDeviceId")
-
-
-class Bar1(msgspec.Struct, frozen=True):
-    """nvmlBAR1Memory_t, bytes."""
-
-    total: Positive = msgspec.field(name="bar1Total")
-
-
-class Memory(msgspec.Struct, frozen=True):
-    """nvmlMemory_v2_t, bytes."""
-
-    total: Positive
+VGPU, VGPU_HOSTS = 2, frozenset({3, 4})
+"""NVML_GPU_VIRTUALIZATION_MODE_VGPU, _HOST_VGPU and _HOST_VSGA of nvml.h."""
 
 
 class Gpu(Fact, frozen=True, kw_only=True):
@@ -125,6 +62,10 @@ class Gpu(Fact, frozen=True, kw_only=True):
     clock_reasons: int | Absent
     sm_clock: int | Absent
     sm_clock_max: int | Absent
+    clock_boost: int | Absent
+    memory_clock: int | Absent
+    memory_clock_max: int | Absent
+    state: int | Absent
     sm_clock_applied: int | Absent
     memory_clock_applied: int | Absent
     sm_clock_default: int | Absent
@@ -136,12 +77,16 @@ class Gpu(Fact, frozen=True, kw_only=True):
     slowdown_at: int | Absent
     highest_operating: int | Absent
     thermal_margin: int | Absent
+    memory_temperature: int | Absent
+    memory_slowdown_at: int | Absent
     fabric: Fabric | Absent
     recovery_action: int | Absent
     utilization: Utilization | Absent
     power_now: int | Absent
     clock_reasons_later: int | Absent
     sm_clock_later: int | Absent
+    memory_clock_later: int | Absent
+    state_later: int | Absent
     power_draw_later: int | Absent
     power_now_later: int | Absent
 
@@ -195,7 +140,7 @@ CALLS: dict[str, Call] = {
     "uuid": Call("UUID", Text),
     "pci": Call("PciInfo", Pci),
     "vbios": Call("VbiosVersion", Text),
-    "memory": Call("MemoryInfo_v2", Memory, 510),
+    "memory": Call("MemoryInfo_v2", Memory, 510, "MemoryInfo"),
     "bar1": Call("BAR1MemoryInfo", Bar1),
     "persistence": Call("PersistenceMode", Flag),
     "compute_mode": Call("ComputeMode", Count),
@@ -215,6 +160,10 @@ CALLS: dict[str, Call] = {
     "clock_reasons": Call("CurrentClocksEventReasons", Count, 535, "CurrentClocksThrottleReasons"),
     "sm_clock": Call("ClockInfo(1)", Count),
     "sm_clock_max": Call("MaxClockInfo(1)", Positive),
+    "clock_boost": Call("MaxCustomerBoostClock(0)", Positive),
+    "memory_clock": Call("ClockInfo(2)", Count),
+    "memory_clock_max": Call("MaxClockInfo(2)", Positive),
+    "state": Call("PerformanceState", Count),
     "sm_clock_applied": Call("ApplicationsClock(0)", Count),
     "memory_clock_applied": Call("ApplicationsClock(2)", Count),
     "sm_clock_default": Call("DefaultApplicationsClock(0)", Count),
@@ -226,6 +175,8 @@ CALLS: dict[str, Call] = {
     "slowdown_at": Call("TemperatureThreshold(1)", Count),
     "highest_operating": Call("TemperatureThreshold(3)", Count),
     "thermal_margin": Call("MarginTemperature", Celsius, 570),
+    "memory_temperature": Call("FieldValues(82)", Count),
+    "memory_slowdown_at": Call("TemperatureThreshold(2)", Count),
     "fabric": Call("GpuFabricInfoV", Fabric, 525, "GpuFabricInfo"),
     "recovery_action": Call("FieldValues(230)", Count, 570),
     "utilization": Call("UtilizationRates", Utilization),
@@ -234,6 +185,8 @@ CALLS: dict[str, Call] = {
         "CurrentClocksEventReasons#2", Count, 535, "CurrentClocksThrottleReasons#2"
     ),
     "sm_clock_later": Call("ClockInfo(1)#2", Count),
+    "memory_clock_later": Call("ClockInfo(2)#2", Count),
+    "state_later": Call("PerformanceState#2", Count),
     "power_draw_later": Call("PowerUsage#2", Count),
     "power_now_later": Call("FieldValues(186)#2", Count, 530),
 }

@@ -11,7 +11,8 @@ gone, and a GPU that jobs cannot open would be repaired for the moment of the au
 
 So NVML is not opened where the driver is certainly not loaded (gpuaudit.host.unloaded), and the
 child that asks it can make no device file, folder or link, rename or remove nothing, change no
-mode or owner, start no program and load no module.
+mode, owner or extended attribute, start no program and load no module. It could still write to
+files, which NVML needs (the names of its threads) and was not seen to do elsewhere.
 """
 
 import ctypes
@@ -25,15 +26,17 @@ _X86_64: Final = {
     "execve": 59, "truncate": 76, "rename": 82, "mkdir": 83, "rmdir": 84, "link": 86,
     "unlink": 87, "symlink": 88, "chmod": 90, "fchmod": 91, "chown": 92, "fchown": 93,
     "lchown": 94, "mknod": 133, "mount": 165, "umount2": 166, "init_module": 175,
-    "delete_module": 176, "mkdirat": 258, "mknodat": 259, "fchownat": 260, "unlinkat": 263,
-    "renameat": 264, "linkat": 265, "symlinkat": 266, "fchmodat": 268, "finit_module": 313,
-    "renameat2": 316, "execveat": 322, "fchmodat2": 452,
+    "delete_module": 176, "setxattr": 188, "lsetxattr": 189, "fsetxattr": 190, "removexattr": 197,
+    "lremovexattr": 198, "fremovexattr": 199, "mkdirat": 258, "mknodat": 259, "fchownat": 260,
+    "unlinkat": 263, "renameat": 264, "linkat": 265, "symlinkat": 266, "fchmodat": 268,
+    "finit_module": 313, "renameat2": 316, "execveat": 322, "fchmodat2": 452,
 }  # fmt: skip
 _AARCH64: Final = {
-    "mknodat": 33, "mkdirat": 34, "unlinkat": 35, "symlinkat": 36, "linkat": 37, "renameat": 38,
-    "umount2": 39, "mount": 40, "truncate": 45, "fchmod": 52, "fchmodat": 53, "fchownat": 54,
-    "fchown": 55, "init_module": 105, "delete_module": 106, "execve": 221, "finit_module": 273,
-    "renameat2": 276, "execveat": 281, "fchmodat2": 452,
+    "setxattr": 5, "lsetxattr": 6, "fsetxattr": 7, "removexattr": 14, "lremovexattr": 15,
+    "fremovexattr": 16, "mknodat": 33, "mkdirat": 34, "unlinkat": 35, "symlinkat": 36,
+    "linkat": 37, "renameat": 38, "umount2": 39, "mount": 40, "truncate": 45, "fchmod": 52,
+    "fchmodat": 53, "fchownat": 54, "fchown": 55, "init_module": 105, "delete_module": 106,
+    "execve": 221, "finit_module": 273, "renameat2": 276, "execveat": 281, "fchmodat2": 452,
 }  # fmt: skip
 # AUDIT_ARCH_X86_64 and AUDIT_ARCH_AARCH64, include/uapi/linux/audit.h
 FORBIDDEN: Final = {"x86_64": (0xC000003E, _X86_64), "aarch64": (0xC00000B7, _AARCH64)}
@@ -66,12 +69,18 @@ def filter_program(architecture: int, refused: tuple[int, ...]) -> bytes:
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
 
+def machine() -> str:
+    """The architecture of this process. uname says i686 under a 32-bit personality (setarch)."""
+    name = os.uname().machine
+    return "x86_64" if name in {"i386", "i686"} and ctypes.sizeof(ctypes.c_void_p) == 8 else name
+
+
 def hands_off() -> bool:
     """Refuse this process, for good, every call that could change a file or load a module.
 
     False where that is not possible: another architecture, or a kernel without seccomp filters.
     """
-    known = FORBIDDEN.get(os.uname().machine)
+    known = FORBIDDEN.get(machine())
     if known is None:
         return False
     architecture, calls = known

@@ -17,6 +17,8 @@ from gpuaudit.host.nvml_calls import (
     sram_ecc,
 )
 
+MEMORY_TEMPERATURE = 82
+"""NVML_FI_DEV_MEMORY_TEMP of nvml.h, in degrees Celsius; HBM has it."""
 POWER_NOW = 186
 """NVML_FI_DEV_POWER_INSTANT of nvml.h, in mW. PowerUsage is the mean of the last second on GPUs
 after the GA100."""
@@ -43,6 +45,7 @@ DEVICE_CALLS: tuple[tuple[str, Read], ...] = (
     retired_pages(0),
     retired_pages(1),
     *plain("CurrentClocksEventReasons", "PerformanceState"),
+    field_value(POWER_NOW),
     *each("ClockInfo", (0,), (1,), (2,)),
     *each("MaxClockInfo", (0,), (1,), (2,)),
     *each("ApplicationsClock", (0,), (2,)),
@@ -54,17 +57,20 @@ DEVICE_CALLS: tuple[tuple[str, Read], ...] = (
     *plain("MarginTemperature", "ComputeMode"),
     ("nvmlDeviceGetGspFirmwareMode", gsp_mode),
     ("nvmlDeviceGetGspFirmwareVersion", gsp_version),
-    *plain("VirtualizationMode", "DisplayActive", "UtilizationRates"),
+    *plain("VirtualizationMode", "DisplayActive"),
     ("nvmlDeviceGetGpuFabricInfoV", fabric_info),
     field_value(RECOVERY_ACTION),
-    field_value(POWER_NOW),
-    ("nvmlDeviceGetComputeRunningProcesses", compute_pids),
+    field_value(MEMORY_TEMPERATURE),
+    *each("MaxCustomerBoostClock", (0,)),
 )
+WORK_CALL = plain("UtilizationRates")[0]
+PIDS_CALL = ("nvmlDeviceGetComputeRunningProcesses", compute_pids)
 SECOND_CALLS = tuple(
     (f"{key}{SECOND}", read)
     for key, read in (
-        *plain("CurrentClocksEventReasons", "PowerUsage"),
-        *each("ClockInfo", (1,)),
+        *plain("CurrentClocksEventReasons", "PowerUsage", "PerformanceState"),
+        *each("ClockInfo", (1,), (2,)),
+        *plain("CurrPcieLinkGeneration"),
         field_value(POWER_NOW),
     )
 )
@@ -73,6 +79,7 @@ THROTTLE = plain("CurrentClocksThrottleReasons")[0]
 FALLBACKS: dict[str, tuple[str, Read]] = {
     "nvmlDeviceGetCurrentClocksEventReasons": THROTTLE,
     f"nvmlDeviceGetCurrentClocksEventReasons{SECOND}": (f"{THROTTLE[0]}{SECOND}", THROTTLE[1]),
+    "nvmlDeviceGetMemoryInfo_v2": plain("MemoryInfo")[0],
     "nvmlDeviceGetGpuFabricInfoV": ("nvmlDeviceGetGpuFabricInfo", fabric_info_before_550),
 }
-"""Asked when the first call is not in the library: drivers before 535 and before 550."""
+"""Asked when the first call is not in the library: drivers before 510, 535 and 550."""

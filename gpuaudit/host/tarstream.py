@@ -16,7 +16,8 @@ from gpuaudit.host.rules import NOT_AN_ARCHIVE, Limits, Refused, quoted
 BLOCK = 512
 _END = bytes(BLOCK)
 _AFTER_END = 1 << 20  # padding to the record size of the writer: usually 10 KiB
-_FIRST = 1 << 20  # a block of bzip2 is at most 900 kB
+# A block of bzip2 holds 900 kB in which 5 bytes may stand for 259, as in the padding of a tar.
+_FIRST = 48 << 20
 _CHECKSUM = slice(148, 156)
 _REGULAR = frozenset(b"0\x007")
 _EXTENDED = frozenset(b"xgLK")

@@ -4,8 +4,13 @@
 from typing import Protocol
 
 MODULES = "/sys/module"
-DRIVERS = ("/sys/module/nvidia", "/proc/driver/nvidia/version", "/dev/dxg")
-"""The module, what it shows, and the way to it in WSL, where it runs in the host."""
+DRIVERS = (
+    "/sys/module/nvidia",
+    "/proc/driver/nvidia/version",
+    "/sys/module/nvgpu",
+    "/dev/dxg",
+)
+"""The module, what it shows, Jetson's, and the way to it in WSL, where it runs in the host."""
 
 
 class Places(Protocol):

@@ -34,7 +34,7 @@ FORMS = r"""
 | (?P<labelled> (?:guid|wwn|eui)\W{1,4}(?:0x)?[0-9a-f]{16} (?![0-9a-z]) )
 | (?P<hex32> (?<![0-9a-z]) [0-9a-f]{32} (?![0-9a-z]) )
 | (?P<part> partuuid=[0-9a-f]{8} (?=-[0-9a-f]{2}) )
-| (?P<home> /home/ (?! kubernetes/bin/ ) [^/\s"':,;=]+ )
+| (?P<home> /home/ (?! kubernetes(?:/bin)? (?![^/\s"':,;=]) ) [^/\s"':,;=]+ )
 """
 FLAGS = re.ASCII | re.IGNORECASE | re.VERBOSE
 PATTERN = re.compile(FORMS, FLAGS)

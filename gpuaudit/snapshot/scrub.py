@@ -37,9 +37,10 @@ VERSION_FILE = re.compile(
 # "(user@host)" where the kernel or the driver was compiled: Linux init/version-timestamp.c; DKMS
 # compiles the driver on the node itself or on its neighbour.
 BUILT_FILES = frozenset({"/proc/version", "/proc/driver/nvidia/version"})
-BUILDER = re.compile(rb"\(([\w.+-]+)@([\w.+-]*)\)")
+BUILDER = re.compile(rb"\(([^()\n]+)@([^()@\s]*)\)")
 # What follows "--" goes to init (Linux Documentation/admin-guide/kernel-parameters.rst).
-INIT_ARGUMENTS = re.compile(rb"(?<= -- ).*", re.DOTALL)
+KERNEL_LINES = frozenset({"/proc/cmdline", "/etc/kernel/cmdline", "/etc/default/grub"})
+INIT_ARGUMENTS = re.compile(rb"(?<=\s)(--\s+)([^\n\"\']*)")
 T = TypeVar("T")
 
 
@@ -77,7 +78,7 @@ def entry_of(scrubber: Scrubber, path: str, entry: Entry) -> Entry:
         return spaced_eui(entry, scrubber.disguise)
     if path in BUILT_FILES:
         entry = without_builder(entry, scrubber.disguise)
-    if path == "/proc/cmdline":
+    if path in KERNEL_LINES:
         entry = without_init_arguments(entry, scrubber.disguise)
     if SERIAL_FILES.search(path):
         return scrubber.serial(entry.decode("latin-1"), path).encode("latin-1")
@@ -88,19 +89,20 @@ def without_builder(entry: bytes, disguise: Disguise) -> bytes:
     """The text with other names for who compiled it and where."""
 
     def other(match: re.Match[bytes]) -> bytes:
-        user, host = match[1].decode(), match[2].decode()
-        return (
-            f"({user if user == 'root' else disguise.word(user)}@{disguise.domain(host)})".encode()
-        )
+        user, host = match[1].decode("latin-1"), match[2].decode("latin-1")
+        kept = user if user == "root" else disguise.word(user)
+        return f"({kept}@{disguise.domain(host)})".encode("latin-1")
 
     return BUILDER.sub(other, entry)
 
 
 def without_init_arguments(entry: bytes, disguise: Disguise) -> bytes:
-    """A kernel command line in which nothing can be read behind " -- "."""
-    return INIT_ARGUMENTS.sub(
-        lambda match: disguise.word(match[0].decode("latin-1")).encode("latin-1"), entry
-    )
+    """Kernel command lines in which nothing can be read behind "--"."""
+
+    def other(match: re.Match[bytes]) -> bytes:
+        return match[1] + disguise.word(match[2].decode("latin-1")).encode("latin-1")
+
+    return INIT_ARGUMENTS.sub(other, entry)
 
 
 def without_serial_number(config: bytes) -> bytes:

@@ -17,7 +17,7 @@ from gpufacts import (
     verdicts,
 )
 
-from gpuaudit.facts.gpurecord import Banks, RemappedRows, Setting, Sram
+from gpuaudit.facts.gpuvalues import Banks, RemappedRows, Setting, Sram
 from gpuaudit.host import Unavailable
 
 ABSENCES = [(UNSUPPORTED, "notapplicable"), (FAILED, "unknown")]

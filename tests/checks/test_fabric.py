@@ -20,7 +20,7 @@ from gpufacts import (
 
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.fabric import FabricProcess, FabricUnit, FabricVersion
-from gpuaudit.facts.gpurecord import Fabric
+from gpuaudit.facts.gpuvalues import Fabric
 from gpuaudit.host import NotApplicable, Unavailable
 
 SWITCHED = scan(["0000:19:00.0"], switches=("0000:60:00.0",))

@@ -25,8 +25,8 @@ from gpufacts import (
 
 from gpuaudit.facts.gpu import Gpu, Gpus
 from gpuaudit.facts.gpupersistence import PersistenceDaemon
-from gpuaudit.facts.gpurecord import Bar1, Memory, Setting
 from gpuaudit.facts.gpuscan import GpuScan
+from gpuaudit.facts.gpuvalues import Bar1, Memory, Setting
 from gpuaudit.host import NotApplicable, Unavailable
 
 HEALTHY = gpus()

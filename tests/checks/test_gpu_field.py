@@ -31,8 +31,8 @@ from gpuaudit.facts.driver import DriverLibraries, KernelDriver, Nouveau
 from gpuaudit.facts.fabric import ELSEWHERE, FabricUnit
 from gpuaudit.facts.gpu import Gpus
 from gpuaudit.facts.gpupersistence import PersistenceDaemon
-from gpuaudit.facts.gpurecord import Bar1, RemappedRows, Setting, Sram
 from gpuaudit.facts.gpuscan import GpuScan
+from gpuaudit.facts.gpuvalues import Bar1, RemappedRows, Setting, Sram
 from gpuaudit.host import NotApplicable
 
 ADDRESSES = gpu_addresses()

@@ -18,7 +18,7 @@ from gpufacts import (
     verdicts,
 )
 
-from gpuaudit.facts.gpurecord import Setting
+from gpuaudit.facts.gpuvalues import Setting
 from gpuaudit.host import NotApplicable, Unavailable
 
 OFF, ON, WAITS = Setting(0, 0), Setting(1, 1), Setting(0, 1)

@@ -262,7 +262,7 @@ def test_a_slot_that_does_not_tell(tmp_path: Path) -> None:
     assert width[GPU_AT].verdict is Verdict.PASS
 
 
-def nvml_says(generation: int, state: int, persistence: int) -> dict[str, Any]:
+def nvml_says(generation: int, state: int, persistence: int, later: int | None) -> dict[str, Any]:
     return {
         "schema": "gpuaudit.nvml/1",
         "binding": "test",
@@ -272,7 +272,9 @@ def nvml_says(generation: int, state: int, persistence: int) -> dict[str, Any]:
             {
                 "nvmlDeviceGetPciInfo": {"v": {"busId": "00000000:18:00.0", "pciDeviceId": 0}},
                 "nvmlDeviceGetCurrPcieLinkGeneration": {"v": generation},
+                "nvmlDeviceGetCurrPcieLinkGeneration#2": {"v": later or generation},
                 "nvmlDeviceGetPerformanceState": {"v": state},
+                "nvmlDeviceGetPerformanceState#2": {"v": state if later is None else 0},
                 "nvmlDeviceGetPersistenceMode": {"v": persistence},
             }
         ],
@@ -280,21 +282,29 @@ def nvml_says(generation: int, state: int, persistence: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("generation", "state", "persistence", "verdict"),
+    ("generation", "later", "state", "persistence", "verdict"),
     [
-        (1, 0, 1, Verdict.FAIL),
-        (1, 0, 0, Verdict.UNKNOWN),
-        (1, 8, 1, Verdict.UNKNOWN),
-        (5, 8, 1, Verdict.PASS),
-        (5, 0, 1, Verdict.PASS),
+        (1, None, 0, 1, Verdict.FAIL),
+        (1, None, 0, 0, Verdict.UNKNOWN),
+        (1, None, 8, 1, Verdict.UNKNOWN),
+        (1, 1, 8, 1, Verdict.UNKNOWN),  # it wakes while it is asked
+        (1, 5, 8, 1, Verdict.PASS),
+        (1, 5, 0, 1, Verdict.PASS),
+        (5, None, 8, 1, Verdict.PASS),
+        (5, None, 0, 1, Verdict.PASS),
     ],
 )
 def test_nvml_tells_a_gpu_at_rest_from_a_slow_one(
-    tmp_path: Path, generation: int, state: int, persistence: int, verdict: Verdict
+    tmp_path: Path,
+    generation: int,
+    later: int | None,
+    state: int,
+    persistence: int,
+    verdict: Verdict,
 ) -> None:
     slow = both(TREE, OVER_GPU, GPU_AT, speed="2.5 GT/s PCIe")
     host = make_host(
-        tmp_path, {**BARE_METAL, **slow}, nvml=nvml_says(generation, state, persistence)
+        tmp_path, {**BARE_METAL, **slow}, nvml=nvml_says(generation, state, persistence, later)
     )
     facts, check = Facts(host), CHECKS["pcie-link-speed"]
     given = [

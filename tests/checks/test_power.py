@@ -27,7 +27,8 @@ ID = "power-limit-default"
     [
         (700_000, 700_000, "pass"),
         (750_000, 700_000, "pass"),
-        (699_000, 700_000, "fail"),
+        (699_999, 700_000, "pass"),  # rounded
+        (690_000, 700_000, "fail"),
         (UNSUPPORTED, 700_000, "notapplicable"),
         (700_000, FAILED, "unknown"),
     ],

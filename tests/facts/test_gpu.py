@@ -20,8 +20,9 @@ from gpuaudit.facts.gpu import gpu_addresses as told_addresses
 from gpuaudit.facts.gpuanswer import value_of
 from gpuaudit.facts.gpumissing import missing_gpus
 from gpuaudit.facts.gpupersistence import PersistenceDaemon
-from gpuaudit.facts.gpurecord import CALLS, Gpu, Setting
+from gpuaudit.facts.gpurecord import CALLS, Gpu
 from gpuaudit.facts.gpuscan import ALL_HANDED_OUT, NO_GPU, GpuScan
+from gpuaudit.facts.gpuvalues import Setting
 from gpuaudit.host import NotApplicable, Unavailable
 from gpuaudit.host.answers import Answer
 

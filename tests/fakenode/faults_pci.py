@@ -50,14 +50,16 @@ def storage_nic_at_gen3(node: FakeNode) -> None:
 
 def idle_gpu_at_gen1(node: FakeNode) -> None:
     retrain(node, GPU, 1, 16)
-    answer(node, 0, "CurrPcieLinkGeneration", 1)
-    answer(node, 0, "PerformanceState", 8)
+    for again in ("", "#2"):
+        answer(node, 0, f"CurrPcieLinkGeneration{again}", 1)
+        answer(node, 0, f"PerformanceState{again}", 8)
     answer(node, 0, "ClockInfo(2)", 405)
 
 
 def busy_gpu_at_gen3(node: FakeNode) -> None:
     retrain(node, GPU, 3, 16)
-    answer(node, 0, "CurrPcieLinkGeneration", 3)
+    for again in ("", "#2"):
+        answer(node, 0, f"CurrPcieLinkGeneration{again}", 3)
     busy(node, 0, reasons=0, clock_mhz=1980, power_mw=480_000)
 
 

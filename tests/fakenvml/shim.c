@@ -158,6 +158,7 @@ SCALAR_OF(u32, DefaultApplicationsClock)
 SCALAR_OF(u32, Temperature)
 SCALAR_OF(u32, TemperatureThreshold)
 SCALAR_OF(u32, NvLinkState)
+SCALAR_OF(u32, MaxCustomerBoostClock)
 PAIR(MigMode)
 PAIR(EccMode)
 PAIR(PowerManagementLimitConstraints)
@@ -278,17 +279,6 @@ int nvmlDeviceGetBAR1MemoryInfo(device from, bar1_t *out) {
 // A versioned struct starts with sizeof | version << 24; the library refuses any other.
 #define VERSION(type, number) ((u32)(sizeof(type) | (number) << 24))
 
-typedef struct { u32 version; u64 total, reserved, free, used; } memory_t;
-
-int nvmlDeviceGetMemoryInfo_v2(device from, memory_t *out) {
-    const node *value;
-    if (out->version != VERSION(memory_t, 2)) return VERSION_MISMATCH;
-    TRY(ask(from, &value, "nvmlDeviceGetMemoryInfo_v2"));
-    *out = (memory_t){out->version, number(get(value, "total")), number(get(value, "reserved")),
-                      number(get(value, "free")), number(get(value, "used"))};
-    return SUCCESS;
-}
-
 int nvmlDeviceGetTotalEccErrors(device from, int type, int counter, u64 *out) {
     const node *value;
     TRY(ask(from, &value, "nvmlDeviceGetTotalEccErrors(%d,%d)", type, counter));
@@ -404,8 +394,30 @@ int nvmlDeviceGetGpuFabricInfo(device from, fabric_t *out) {
     return SUCCESS;
 }
 
+// The first form, without a version; what the second calls reserved it calls used.
+typedef struct { u64 total, free, used; } memory_v1_t;
+
+int nvmlDeviceGetMemoryInfo(device from, memory_v1_t *out) {
+    const node *value;
+    TRY(ask(from, &value, "nvmlDeviceGetMemoryInfo"));
+    *out = (memory_v1_t){number(get(value, "total")), number(get(value, "free")),
+                         number(get(value, "used"))};
+    return SUCCESS;
+}
+
 #ifndef OLD_LIBRARY
 SCALAR(u64, CurrentClocksEventReasons)
+
+typedef struct { u32 version; u64 total, reserved, free, used; } memory_t;
+
+int nvmlDeviceGetMemoryInfo_v2(device from, memory_t *out) {
+    const node *value;
+    if (out->version != VERSION(memory_t, 2)) return VERSION_MISMATCH;
+    TRY(ask(from, &value, "nvmlDeviceGetMemoryInfo_v2"));
+    *out = (memory_t){out->version, number(get(value, "total")), number(get(value, "reserved")),
+                      number(get(value, "free")), number(get(value, "used"))};
+    return SUCCESS;
+}
 
 // The document says which version its driver speaks.
 int nvmlDeviceGetGpuFabricInfoV(device from, fabric_v3_t *out) {

@@ -36,6 +36,8 @@ print(answers.init.e if not answers.init.ok else answers.system["nvmlDeviceGetCo
 @pytest.mark.parametrize("machine", FORBIDDEN)
 def test_the_numbers_are_those_of_the_kernel(machine: str) -> None:
     if not Path(HEADERS[machine]).exists():
+        if machine == "x86_64" != os.uname().machine:
+            pytest.skip("these headers come with an x86_64 machine")
         lacking(f"needs {HEADERS[machine]} (package linux-libc-dev)")
     text = Path(HEADERS[machine]).read_text()
     numbers = {
@@ -206,6 +208,7 @@ def test_without_the_library_that_is_said_instead(dev: Path, tmp_path: Path) -> 
         ({"/sys/module/ext4/refcnt": "1", "/sys/module/nvidia/version": "580.1"}, False),
         ({"/sys/module/ext4/refcnt": "1", "/proc/driver/nvidia/version": "NVRM"}, False),
         ({"/sys/module/ext4/refcnt": "1", "/dev/dxg": ""}, False),  # WSL
+        ({"/sys/module/ext4/refcnt": "1", "/sys/module/nvgpu/refcnt": "1"}, False),  # Jetson
         ({"/proc/version": "Linux"}, None),  # gVisor shows no modules
     ],
 )
