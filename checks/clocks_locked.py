@@ -21,9 +21,8 @@ from gpuaudit.facts.base import Absent
 from gpuaudit.facts.gpu import Gpu, Gpus
 from gpuaudit.facts.gpuload import at_full_power, at_work, evenly_at_work
 from gpuaudit.facts.gpureasons import APPLICATION, IDLE, either_reason, names_of
+from gpuaudit.facts.gpuvalues import P0
 
-P0 = 0
-"""NVML_PSTATE_0 of nvml.h, the highest performance."""
 Percent = Annotated[float, msgspec.Meta(gt=0, le=100)]
 
 

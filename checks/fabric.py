@@ -19,10 +19,9 @@ from gpuaudit.facts.fabric import UNIT, FabricProcess, FabricUnit, FabricVersion
 from gpuaudit.facts.gpu import Gpus
 from gpuaudit.facts.gpurecord import VGPU_HOSTS
 from gpuaudit.facts.gpuscan import GpuScan
-from gpuaudit.facts.gpuvalues import Fabric
+from gpuaudit.facts.gpuvalues import FABRIC_COMPLETED, Fabric
 from gpuaudit.facts.node import Machine
 
-COMPLETED = 3
 STATES = {0: "not supported", 1: "not started", 2: "in progress", 3: "completed"}
 NO_SWITCH = "no NVSwitch on this machine"
 NO_NVLINK = "traffic between GPUs has no NVLink: CUDA refuses to start or uses PCIe"
@@ -179,7 +178,7 @@ def state(gpus: Gpus) -> Iterator[Finding]:
     - https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide
     """
     for gpu in gpus.asked():
-        waits = isinstance(gpu.fabric, Fabric) and gpu.fabric.state not in {0, COMPLETED}
+        waits = isinstance(gpu.fabric, Fabric) and gpu.fabric.state not in {0, FABRIC_COMPLETED}
         if waits and gpu.virtualization in VGPU_HOSTS:
             yield not_applicable(gpu.subject, "a host of guests: their partitions are made later")
         else:
@@ -193,6 +192,6 @@ def of_state(subject: str, fabric: Fabric | Absent) -> Finding:
     if fabric.state == 0:
         return not_applicable(subject, "this GPU has no NVLink fabric")
     seen = STATES.get(fabric.state, f"state {fabric.state}")
-    if fabric.state == COMPLETED and fabric.status:
+    if fabric.state == FABRIC_COMPLETED and fabric.status:
         seen = f"completed with NVML error {fabric.status}"
     return expect(seen, "completed", of=subject, message=f"fabric {seen}", cost=NO_NVLINK)

@@ -15,9 +15,8 @@ from gpuaudit.check import (
 )
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.gpu import Gpus
-from gpuaudit.facts.gpuvalues import Fabric
+from gpuaudit.facts.gpuvalues import FABRIC_COMPLETED, Fabric
 
-COMPLETED = 3
 TRUE, FALSE = 1, 2
 FAILING = {
     0: "bandwidth is degraded",
@@ -78,7 +77,7 @@ def of_fabric(subject: str, fabric: Fabric) -> Finding:
     """One GPU."""
     if fabric.state == 0:
         return not_applicable(subject, "this GPU has no NVLink fabric")
-    if fabric.state != COMPLETED:
+    if fabric.state != FABRIC_COMPLETED:
         return not_applicable(subject, "the GPU has not joined its fabric: see fabric-state")
     mask, summary = fabric.health_mask or 0, fabric.health_summary or 0
     if not mask and not summary:

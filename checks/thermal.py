@@ -82,14 +82,16 @@ def distance_c(gpu: Gpu) -> int | Absent:
         return gpu.thermal_margin
     if isinstance(gpu.temperature, Absent):
         return gpu.temperature
-    limits = [limit for limit in (gpu.slowdown_at, gpu.highest_operating) if is_plausible(limit)]
-    distances = [limit - gpu.temperature for limit in limits if isinstance(limit, int)]
-    memory, memory_limit = gpu.memory_temperature, gpu.memory_slowdown_at
-    if isinstance(memory, int) and isinstance(memory_limit, int) and is_plausible(memory_limit):
-        distances.append(memory_limit - memory)
-    return min(distances) if limits else gpu.thermal_margin
+    limits = plausible(gpu.slowdown_at, gpu.highest_operating)
+    if not limits:
+        return gpu.thermal_margin
+    distances = [limit - gpu.temperature for limit in limits]
+    if not isinstance(gpu.memory_temperature, Absent):
+        hot = gpu.memory_temperature
+        distances += [limit - hot for limit in plausible(gpu.memory_slowdown_at)]
+    return min(distances)
 
 
-def is_plausible(limit: int | Absent) -> bool:
-    """Whether it can be a temperature at which something slows down."""
-    return isinstance(limit, int) and limit in PLAUSIBLE_C
+def plausible(*limits: int | Absent) -> list[int]:
+    """Those that can be a temperature at which something slows down."""
+    return [limit for limit in limits if isinstance(limit, int) and limit in PLAUSIBLE_C]

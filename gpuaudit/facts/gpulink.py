@@ -7,10 +7,10 @@ import msgspec
 
 from gpuaudit.facts.base import Fact, probe
 from gpuaudit.facts.gpu import told_address
+from gpuaudit.facts.gpuvalues import P0
 from gpuaudit.host import Host, NotApplicable, Unavailable
-from gpuaudit.host.answers import NvmlAnswers
+from gpuaudit.host.answers import SECOND, NvmlAnswers
 
-P0 = 0
 PERSISTENT = 1
 
 
@@ -59,7 +59,7 @@ def link_now(answers: NvmlAnswers, index: int) -> LinkNow:
 
 def both(answers: NvmlAnswers, index: int, call: str) -> tuple[int | None, int | None]:
     """The first answer and the one that was given after all other questions."""
-    return number(answers, index, call), number(answers, index, f"{call}#2")
+    return number(answers, index, call), number(answers, index, f"{call}{SECOND}")
 
 
 def number(answers: NvmlAnswers, index: int, call: str) -> int | None:

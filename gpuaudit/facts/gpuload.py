@@ -3,7 +3,7 @@
 
 No single answer tells. Clocks and their reasons belong to the moment, utilization and power to the
 last second (nvml.h, nvmlDeviceGetUtilizationRates and nvmlDeviceGetPowerUsage): when a job started,
-an H200 showed a power cap at 157 of 700 W, and 1680 of 1980 MHz without any reason. Processes are
+H200s showed a power cap at 157 of 700 W, and 1680 of 1980 MHz without any reason. Processes are
 seen of one's own PID namespace only: in a container the list of a busy GPU may be empty.
 """
 
@@ -14,8 +14,8 @@ from gpuaudit.facts.gpuvalues import Utilization
 BUSY_FROM_PERCENT = 50
 """Below half of the time the GPU waits for its program, and its clocks tell nothing."""
 EVEN_SWING_PERCENT = 20
-"""Of the power limit. An H200 at matrix products swings by 10 % around the mean of a second; a job
-that starts or ends moves by 50 % and more."""
+"""Of the power limit. Moment and mean of an H200 mostly differ by less than 10 % at even work, and
+by up to 100 % where a job starts or ends."""
 FULL_POWER_FROM_PERCENT = 90
 """Of the power limit: from here the limit decides the clock, whether NVML says so or not."""
 
@@ -44,7 +44,7 @@ def is_busy(gpu: Gpu) -> bool | None:
 
 
 def is_even(gpu: Gpu) -> bool:
-    """Whether all readings of its power are there and within the swing.
+    """Whether its power of a moment is known and all readings of it are within the swing.
 
     A mean of the last second alone tells nothing of a job that has just started.
     """

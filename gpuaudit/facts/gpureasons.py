@@ -4,15 +4,14 @@
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.gpurecord import Gpu
 
-IDLE, APPLICATION, POWER_CAP = 0x1, 0x2, 0x4
+IDLE, APPLICATION, SLOWDOWN = 0x1, 0x2, 0x8
 HARMLESS = {
     IDLE: "idle",
     APPLICATION: "application clocks",
-    POWER_CAP: "power cap",
+    0x4: "power cap",
     0x10: "sync boost",
     0x100: "display clocks",
 }
-SLOWDOWN = 0x8
 HARMFUL = {
     0x20: "software thermal slowdown",
     0x40: "hardware thermal slowdown",

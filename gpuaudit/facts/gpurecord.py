@@ -20,6 +20,7 @@ from gpuaudit.facts.gpuvalues import (
     Text,
     Utilization,
 )
+from gpuaudit.host.answers import SECOND
 
 VGPU, VGPU_HOSTS = 2, frozenset({3, 4})
 """NVML_GPU_VIRTUALIZATION_MODE_VGPU, _HOST_VGPU and _HOST_VSGA of nvml.h."""
@@ -182,13 +183,13 @@ CALLS: dict[str, Call] = {
     "utilization": Call("UtilizationRates", Utilization),
     "power_now": Call("FieldValues(186)", Count, 530),
     "clock_reasons_later": Call(
-        "CurrentClocksEventReasons#2", Count, 535, "CurrentClocksThrottleReasons#2"
+        f"CurrentClocksEventReasons{SECOND}", Count, 535, f"CurrentClocksThrottleReasons{SECOND}"
     ),
-    "sm_clock_later": Call("ClockInfo(1)#2", Count),
-    "memory_clock_later": Call("ClockInfo(2)#2", Count),
-    "state_later": Call("PerformanceState#2", Count),
-    "power_draw_later": Call("PowerUsage#2", Count),
-    "power_now_later": Call("FieldValues(186)#2", Count, 530),
+    "sm_clock_later": Call(f"ClockInfo(1){SECOND}", Count),
+    "memory_clock_later": Call(f"ClockInfo(2){SECOND}", Count),
+    "state_later": Call(f"PerformanceState{SECOND}", Count),
+    "power_draw_later": Call(f"PowerUsage{SECOND}", Count),
+    "power_now_later": Call(f"FieldValues(186){SECOND}", Count, 530),
 }
 """Releases: first nvidia-ml-py that has the name (SramEccErrorStatus 12.535, MarginTemperature and
 the recovery-action field 12.570, GpuFabricInfo 11.525)."""

@@ -6,6 +6,11 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+P0 = 0
+"""NVML_PSTATE_0, the highest performance."""
+FABRIC_COMPLETED = 3
+"""NVML_GPU_FABRIC_STATE_COMPLETED."""
+
 Text = Annotated[str, Meta(min_length=1)]
 Flag = Literal[0, 1]
 Count = Annotated[int, Meta(ge=0)]

@@ -40,6 +40,8 @@ __all__ = [
 ]
 
 SCHEMA: Final = "gpuaudit.nvml/1"
+SECOND: Final = "#2"
+"""Behind the key of a question that was asked again, after all others."""
 
 
 class BadAnswers(ValueError):

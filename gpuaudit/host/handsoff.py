@@ -76,7 +76,7 @@ def machine() -> str:
 
 
 def hands_off() -> bool:
-    """Refuse this process, for good, every call that could change a file or load a module.
+    """Refuse this process, for good, the calls of FORBIDDEN.
 
     False where that is not possible: another architecture, or a kernel without seccomp filters.
     """

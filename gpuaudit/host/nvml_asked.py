@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every question to NVML. None of them changes the state of a device."""
 
+from gpuaudit.host.answers import SECOND
 from gpuaudit.host.nvml_calls import (
     Read,
     compute_pids,
@@ -24,8 +25,6 @@ POWER_NOW = 186
 after the GA100."""
 RECOVERY_ACTION = 230
 """NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, nvml.h since release 570."""
-SECOND = "#2"
-"""Behind the key of a question that was asked before."""
 
 SYSTEM_CALLS = (
     "nvmlSystemGetDriverVersion",

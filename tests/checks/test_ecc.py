@@ -123,3 +123,23 @@ def test_row_remap_banks(banks: Any, verdict: str) -> None:
 def test_retired_pages(single: Any, double: Any, pending: Any, verdict: str) -> None:
     fields = {"retired_single": single, "retired_double": double, "retired_pending": pending}
     assert judged("ecc-retired-pages", **fields) == verdict
+
+
+@pytest.mark.parametrize(
+    ("remapped", "words"), [(RemappedRows(0, 0, 0, 0), "remaps rows"), (UNSUPPORTED, "support it")]
+)
+def test_retired_pages_say_what_is_done_instead(remapped: Any, words: str) -> None:
+    single, found = UNSUPPORTED, function("ecc-retired-pages")
+    gpus = changed(retired_single=single, remapped=remapped)
+    finding = findings(found(gpus, policy(section("ecc-retired-pages"))))[3]
+    assert (finding.verdict.value, words in finding.message) == ("notapplicable", True)
+
+
+@pytest.mark.parametrize("check", ["pending", "failed", "banks"])
+@pytest.mark.parametrize(("mig", "told"), [(Setting(1, 1), True), (Setting(0, 1), False)])
+def test_mig_hides_repaired_rows(check: str, mig: Setting, told: bool) -> None:
+    check_id = f"ecc-row-remap-{check}"
+    gpus = changed(mig=mig, remapped=UNSUPPORTED, banks=UNSUPPORTED)
+    want = () if check == "failed" else (policy(section(check_id)),)
+    finding = findings(function(check_id)(gpus, *want))[3]
+    assert (finding.verdict.value, "MIG is on" in finding.message) == ("notapplicable", told)

@@ -133,6 +133,24 @@ def test_state(fabric: Any, verdict: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("state", "status", "virtualization", "verdict"),
+    [
+        (2, 0, 3, "notapplicable"),
+        (2, 0, 4, "notapplicable"),
+        (2, 0, 1, "fail"),  # passed through to this guest, which needs it
+        (3, 0, 3, "pass"),
+        (3, 999, 3, "fail"),
+        (0, 0, 3, "notapplicable"),
+    ],
+)
+def test_a_vgpu_host_waits_for_its_guests(
+    state: int, status: int, virtualization: int, verdict: str
+) -> None:
+    gpus = changed(fabric=Fabric(state=state, status=status), virtualization=virtualization)
+    assert verdicts(function("fabric-state")(gpus))[3] == verdict
+
+
+@pytest.mark.parametrize(
     ("mask", "summary", "verdict", "words"),
     [
         (0x1AA, None, "pass", ""),

@@ -22,7 +22,7 @@ from gpuaudit.facts.gpumissing import missing_gpus
 from gpuaudit.facts.gpupersistence import PersistenceDaemon
 from gpuaudit.facts.gpurecord import CALLS, Gpu
 from gpuaudit.facts.gpuscan import ALL_HANDED_OUT, NO_GPU, GpuScan
-from gpuaudit.facts.gpuvalues import Setting
+from gpuaudit.facts.gpuvalues import Memory, Setting
 from gpuaudit.host import NotApplicable, Unavailable
 from gpuaudit.host.answers import Answer
 
@@ -254,8 +254,11 @@ def test_older_drivers_answer_under_the_older_name() -> None:
     gpu["nvmlDeviceGetCurrentClocksThrottleReasons"] = {"v": 4}
     gpu["nvmlDeviceGetGpuFabricInfoV"] = {"e": 13}
     gpu["nvmlDeviceGetGpuFabricInfo"] = {"v": {"state": 3, "status": 0, "cliqueId": 0}}
+    gpu["nvmlDeviceGetMemoryInfo_v2"] = {"e": 13}
+    gpu["nvmlDeviceGetMemoryInfo"] = {"v": {"total": 85_899_345_920, "free": 1, "used": 1}}
     read = record(answers(document), 0, None, "525.147.05")
     assert read.clock_reasons == 4
+    assert read.memory == Memory(total=85_899_345_920)
     assert not isinstance(read.fabric, Absent)
     assert (read.fabric.state, read.fabric.health_mask) == (3, None)
 

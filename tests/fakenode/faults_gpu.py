@@ -97,12 +97,13 @@ def at_its_limit(node: FakeNode) -> None:
 
 
 def job_starts(node: FakeNode) -> None:
-    """No fault, though each reading alone looks like one. Numbers of an H200 in that moment."""
-    busy(node, 1, reasons=0, clock_mhz=1680, power_mw=139_617)
-    busy(node, 2, reasons=SW_POWER_CAP, clock_mhz=1605, power_mw=169_340)
-    for gpu in (1, 2):
-        answer(node, gpu, "FieldValues(186)", 655_000)
-        answer(node, gpu, "FieldValues(186)#2", 701_000)
+    """No fault, though each reading alone looks like one: an H200 in the moments of a start."""
+    busy(node, 1, reasons=0, clock_mhz=1575, power_mw=87_805)
+    busy(node, 2, reasons=SW_POWER_CAP, clock_mhz=1575, power_mw=142_742)
+    for gpu, used, now_mw in ((1, 0, 119_441), (2, 1, 812_117)):
+        answer(node, gpu, "UtilizationRates", {"gpu": used, "memory": 0})
+        answer(node, gpu, "FieldValues(186)", now_mw)
+        answer(node, gpu, "FieldValues(186)#2", now_mw)
 
 
 def application_clocks_left_behind(node: FakeNode) -> None:

@@ -269,15 +269,20 @@ def test_a_binding_that_raises_anything_else_costs_one_answer(
 def test_an_old_library_is_asked_by_the_older_calls(old_library: Path, tmp_path: Path) -> None:
     document = healthy_h100(2)
     fabric = {"clusterUuid": "0f" * 16, "status": 0, "cliqueId": 1, "state": 3}
+    memory = {"total": 85_899_345_920, "free": 85_000_000_000, "used": 899_345_920}
     for device in document["devices"]:
         device["nvmlDeviceGetCurrentClocksThrottleReasons"] = {"v": 4}
+        device["nvmlDeviceGetCurrentClocksThrottleReasons#2"] = {"v": 8}
         device["nvmlDeviceGetGpuFabricInfo"] = {"v": fabric}
+        device["nvmlDeviceGetMemoryInfo"] = {"v": memory}
     answers = audit(old_library, document, tmp_path).answers
     absent = ("CurrentClocksEventReasons", "GpuFabricInfoV", "MarginTemperature")
-    for call in (*absent, "SramEccErrorStatus"):
+    for call in (*absent, "SramEccErrorStatus", "MemoryInfo_v2"):
         assert answers.of_device(1, f"nvmlDeviceGet{call}").e == 13
         assert answers.of_device(1, f"nvmlDeviceGet{call}").outdated
     assert answers.of_device(1, "nvmlDeviceGetCurrentClocksThrottleReasons").v == 4
+    assert answers.of_device(1, "nvmlDeviceGetCurrentClocksThrottleReasons#2").v == 8
+    assert answers.of_device(1, "nvmlDeviceGetMemoryInfo").v == memory
     assert answers.of_device(1, "nvmlDeviceGetGpuFabricInfo").v == fabric
     assert answers.of_device(1, "nvmlDeviceGetPowerUsage").ok
 
@@ -288,6 +293,7 @@ def test_fallbacks_are_not_asked_of_a_library_that_needs_none(
     answers = audit(library, healthy_h100(1), tmp_path).answers
     assert "nvmlDeviceGetCurrentClocksThrottleReasons" not in answers.devices[0]
     assert "nvmlDeviceGetGpuFabricInfo" not in answers.devices[0]
+    assert "nvmlDeviceGetMemoryInfo" not in answers.devices[0]
 
 
 @pytest.mark.parametrize(
