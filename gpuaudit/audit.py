@@ -23,6 +23,7 @@ from gpuaudit.host import Host
 from gpuaudit.host.answers import NvmlAnswers
 from gpuaudit.policy import Policy, load_policies
 from gpuaudit.policy.profiles import chosen, load_profile
+from gpuaudit.readings import taken
 from gpuaudit.report import Node, PolicyFile, Report, Result, Run, Summary
 
 
@@ -38,10 +39,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Audited(msgspec.Struct, frozen=True, kw_only=True):
-    """A report, and the traces of the checks that crashed (for --verbose)."""
+    """A report, the traces of the checks that crashed (for --verbose), and the totals to keep.
+
+    There is no reading where only some checks ran: it would replace a better one.
+    """
 
     report: Report
     traces: dict[str, str] = {}
+    reading: bytes | None = None
 
 
 def run(host: Host, request: Request) -> Audited:
@@ -67,7 +72,9 @@ def run(host: Host, request: Request) -> Audited:
         summary=summary_of(results),
         results=results,
     )
-    return Audited(report=report, traces=done.traces)
+    whole = not request.select and not request.ignore and host.source == "live"
+    reading = taken(facts) if whole else None
+    return Audited(report=report, traces=done.traces, reading=reading)
 
 
 def run_id() -> str:

@@ -27,11 +27,15 @@ from gpuaudit.finding import (
     warns,
     worst,
 )
+from gpuaudit.growth import DAY, HOUR, MINUTE, expect_rate
 from gpuaudit.host.errors import NotApplicable, Unavailable
 
 __all__ = [
     "CHECKS",
+    "DAY",
+    "HOUR",
     "JUDGED",
+    "MINUTE",
     "Check",
     "DuplicateCheckError",
     "Expectations",
@@ -43,6 +47,7 @@ __all__ = [
     "check",
     "expect",
     "expect_at_least",
+    "expect_rate",
     "fails",
     "not_applicable",
     "passes",

@@ -66,6 +66,10 @@ class Facts:
             return None
         return found
 
+    def known(self, kind: type[T]) -> list[T]:
+        """The facts of this kind that were asked for and could be had."""
+        return [fact for fact in self._known.values() if isinstance(fact, kind)]
+
     def _probe(self, kind: type) -> Any:
         probe = PROBES[kind]
         needs = [hint for name, hint in probe.__annotations__.items() if name != "return"]

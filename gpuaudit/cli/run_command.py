@@ -9,6 +9,7 @@ from gpuaudit import audit, packs
 from gpuaudit.cli import parameters
 from gpuaudit.cli.errors import refuse
 from gpuaudit.cli.output import FORMATS, deliver, format_for
+from gpuaudit.cli.state import give, keep, read_first
 from gpuaudit.host import Host
 from gpuaudit.policy.profiles import load_profile
 from gpuaudit.report import Report
@@ -90,6 +91,19 @@ NPD = {0: 0, 1: 1, 3: 2}
     help="Seconds for the whole audit. [default: the profile's]",
 )
 @click.option(
+    "--interval",
+    type=parameters.seconds,
+    metavar="S",
+    help="Read the error counters twice, S seconds apart, and judge how they grow.",
+)
+@parameters.option(
+    "--state",
+    metavar="DIR",
+    complete=parameters.folders,
+    help="Keep the error counters there for the next audit to compare with. "
+    "[nightly: /var/lib/gpuaudit]",
+)
+@click.option(
     "-v", "--verbose", is_flag=True, help="Show passes, and where a crashed check crashed."
 )
 def command(
@@ -105,6 +119,8 @@ def command(
     output: str | None,
     exit_codes: str,
     timeout: float | None,
+    interval: float | None,
+    state: str | None,
     verbose: bool,
 ) -> None:
     """Audit this machine, a snapshot or an image root.
@@ -121,6 +137,8 @@ def command(
     output = parameters.standard_output(output)
     if snapshot and root:
         refuse("--snapshot and --root exclude each other")
+    if (snapshot or root) and (interval or state):
+        refuse("--interval and --state are for the machine that runs; a recording does not change")
     chosen = format_for(format_name, output)
     name = profile or ("image" if root else "preflight")
     limit_s = timeout or load_profile(name).timeout_s
@@ -134,9 +152,13 @@ def command(
     )
     if select or ignore:
         parameters.require_checks((*request.select, *request.ignore), packs.load_checks())
+    first = read_first(request, interval) if interval else None
     host = open_host(snapshot, root, limit_s)
+    give(host, state, first)
     done = audit.run(host, request)
     host.close()
+    if host.source == "live" and (state or load_profile(name).keeps_readings):
+        keep(state, done.reading)
     if not done.report.results:
         refuse("no check is left to run: --ignore takes away all that are selected")
     deliver(done.report, chosen, output, verbose=verbose, traces=done.traces)

@@ -116,6 +116,11 @@ class Host:
         except Unavailable:
             return ()
 
+    def give(self, path: str, content: bytes) -> None:
+        """Let a file be this, whatever the tree holds: evidence that was gathered before."""
+        self.evidence.paths[path] = path
+        self.evidence.files[path] = content
+
     def exists(self, path: str) -> bool:
         """True when the path is there, False when it is known not to be. Raises Unavailable."""
         try:

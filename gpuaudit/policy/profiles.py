@@ -11,7 +11,10 @@ from gpuaudit.policy.located import Located, PolicyError, nearest
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One profile of profiles.yaml. The lists hold IDs and globs."""
+    """One profile of profiles.yaml. The lists hold IDs and globs.
+
+    `keeps_readings`: running totals are kept for the next audit of this node to compare with.
+    """
 
     about: str
     timeout_s: float
@@ -20,6 +23,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     exclude: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     tolerated: tuple[str, ...] = ()
+    keeps_readings: bool = False
 
     def requires(self, check_id: str) -> bool:
         """True when this check must not end unknown or in error."""
