@@ -49,8 +49,19 @@ SUFFIXES = {".txt": "text", ".json": "json", ".svg": "svg"}
     complete=parameters.files,
     help="Write to a file, atomically. [- is standard output]",
 )
+@click.option(
+    "--findings/--no-findings",
+    default=True,
+    show_default=True,
+    help="Audit the machine too and mark what is wrong where it is.",
+)
 def command(
-    *, snapshot: str | None, root: str | None, format_name: str | None, output: str | None
+    *,
+    snapshot: str | None,
+    root: str | None,
+    format_name: str | None,
+    output: str | None,
+    findings: bool,
 ) -> None:
     """Show how GPUs, NICs and drives are connected, and what each path can carry.
 
@@ -69,7 +80,10 @@ def command(
     if snapshot and root:
         refuse("--snapshot and --root exclude each other")
     chosen = format_for(format_name, output, SUFFIXES)
-    view = seen(open_host(snapshot, root))
+    host = open_host(snapshot, root)
+    view = seen(host)
+    view = with_findings(view, host) if findings else view
+    host.close()
     text = drawn(view, chosen)
     if output:
         write_atomically(output, encoded(text))
@@ -105,6 +119,24 @@ def seen(host: Host) -> "View":
         refuse(absent.reason)
     except Unavailable as absent:
         return view_without_pci(absent.reason, name, numa_of(facts), cpus)
+
+
+def with_findings(view: "View", host: Host) -> "View":
+    """What an audit of the same machine finds, at its place. Nothing is read twice."""
+    from gpuaudit import audit
+    from gpuaudit.topology.marks import Mark, marked
+
+    report = audit.run(host, audit.Request(profile="bringup")).report
+    silent = {"pass", "notapplicable"}
+    return marked(
+        view,
+        (
+            Mark(check=r.check, verdict=f.verdict.value, subject=f.subject, message=f.message)
+            for r in report.results
+            for f in r.findings
+            if f.verdict.value not in silent
+        ),
+    )
 
 
 def numa_of(facts: "Facts") -> "NumaNodes | Absent":

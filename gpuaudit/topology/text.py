@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The topology as text: devices, matrix, tree."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from gpuaudit.topology.forest import Branch, forest
+from gpuaudit.topology.marks import Mark, by_place, mark_text, shown_marks
 from gpuaudit.topology.nodes import node_lines
 from gpuaudit.topology.view import Device, Link, Pair, View
 
+Marks = Mapping[str, Iterable[Mark]]
 LEGEND = """\
 Path:   PIX one switch, PXB several switches, PHB one host bridge (CPU), NODE host bridges of one
         NUMA node, SYS across NUMA nodes, ? cannot be told; PHB? is a class in doubt.
@@ -16,16 +18,18 @@ Number: gigabytes a second in each direction that the narrowest link on the way 
 
 def render(view: View) -> str:
     """All of it, ending in a line break."""
+    marks = by_place(view)
     parts = [*(f"note: {note}" for note in view.notes)]
-    parts += ["", *node_lines(view.numa, view.cpus)]
+    parts += ["", *(marked_node(line, marks) for line in node_lines(view.numa, view.cpus))]
     if not view.devices:
         if not any(note.startswith("PCI: ") for note in view.notes):
             parts.append("no GPU, accelerator, NVSwitch, NIC or NVMe drive is on the PCI bus")
-        return "\n".join(parts) + "\n"
-    parts += ["", *table(device_rows(view)), "", *table(matrix_rows(view))]
+        return "\n".join([*parts, *finding_lines(view)]) + "\n"
+    parts += ["", *table(device_rows(view, marks)), "", *table(matrix_rows(view))]
     parts += [f"{doubt}: {pairs}" for doubt, pairs in doubts(view)]
     for branch in forest(view):
-        parts += ["", *tree_lines(branch)]
+        parts += ["", *tree_lines(branch, marks)]
+    parts += finding_lines(view)
     return "\n".join([*parts, "", LEGEND]).lstrip("\n") + "\n"
 
 
@@ -36,10 +40,25 @@ def table(rows: list[list[str]]) -> list[str]:
     return ["  ".join(row).rstrip() for row in cells]
 
 
-def device_rows(view: View) -> list[list[str]]:
+def marked_node(line: str, marks: Marks) -> str:
+    """The line of a NUMA node with what was found there."""
+    found = mark_text(marks.get(line.partition("  ")[0], ()))
+    return f"{line}  ! {found}" if found else line
+
+
+def finding_lines(view: View) -> Iterator[str]:
+    """What is marked above, in words; then what is about no place in it."""
+    marks = shown_marks(view)
+    if marks:
+        rows = [[str(mark), mark.subject, mark.message] for mark in marks]
+        yield from ("", "Findings (gpuaudit explain tells of each check):", *table(rows))
+
+
+def device_rows(view: View, marks: Marks) -> list[list[str]]:
     """One line a device, with the link that decides what its way to the root complex carries."""
     head = ["", "address", "id", "NUMA", "own link", "to root GB/s", "decided by link", "name"]
-    return [head, *(device_row(d) for d in view.devices)]
+    rows = ([*device_row(d), mark_text(marks.get(d.address, ()))] for d in view.devices)
+    return [[*head, "findings" if marks else ""], *rows]
 
 
 def device_row(device: Device) -> list[str]:
@@ -116,11 +135,12 @@ def doubts(view: View) -> Iterator[tuple[str, str]]:
         yield f"? {doubt}", ", ".join(pairs[:6]) + more
 
 
-def tree_lines(branch: Branch, indent: str = "", tail: str = "") -> Iterator[str]:
+def tree_lines(branch: Branch, marks: Marks, indent: str = "", tail: str = "") -> Iterator[str]:
     """One line a port or device, drawn as a tree."""
     link = f"  {link_text(branch.link)}" if branch.link else ""
-    yield f"{indent}{tail}{branch.title}{link}"
+    found = mark_text(marks.get(branch.address, ()))
+    yield f"{indent}{tail}{branch.title}{link}" + (f"  ! {found}" if found else "")
     deeper = indent + {"": "", "|- ": "|  ", "`- ": "   "}[tail]
     for i, child in enumerate(branch.below):
         last = i == len(branch.below) - 1
-        yield from tree_lines(child, deeper, "`- " if last else "|- ")
+        yield from tree_lines(child, marks, deeper, "`- " if last else "|- ")

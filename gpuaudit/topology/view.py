@@ -12,6 +12,7 @@ from gpuaudit.facts.cpusets import format_list
 from gpuaudit.facts.numa import NumaNodes
 from gpuaudit.facts.pci import PciDevice, Role
 from gpuaudit.topology.links import Hop, Rate, narrowest
+from gpuaudit.topology.marks import Mark
 from gpuaudit.topology.names import DeviceNames
 from gpuaudit.topology.nodes import CpuView, NodeView, cpu_view, node_views
 from gpuaudit.topology.paths import GUEST, Class
@@ -111,6 +112,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     cpus: CpuView
     devices: tuple[Device, ...]
     pairs: tuple[Pair, ...]
+    marks: tuple[Mark, ...] = ()
 
 
 def view_of(tree: Topology, names: DeviceNames, node: str | None, cpus: CpuSets) -> View:
