@@ -42,6 +42,7 @@ test: setup  ## Run every test (ARGS='-k numa' passes options on)
 
 bench: setup  ## Measure start-up and a whole pre-flight, as ratios to an empty Python
 	$(BIN)/python tests/bench/bench_preflight.py
+	$(BIN)/python tests/bench/bench_evidence.py
 
 lint: setup  ## Format check, lint, types, import arrows, shell scripts
 	$(BIN)/ruff format --check

@@ -7,16 +7,15 @@ Counted, not timed: timings are in tests/bench, where a busy worker fails nobody
 import json
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
+from counting import CountingTree
 from fakenode import FakeNode, healthy_node
 from fakenode.cpus import CPUS
 
 from gpuaudit import audit
 from gpuaudit.host import Host
-from gpuaudit.host.paths import Names, NodeKind, Tree
 
 MAX_READS = 2500
 """On 192 CPUs, 60 PCI functions and 300 interrupts; one costs 0.05 ms on a live node."""
@@ -36,35 +35,6 @@ NEVER_ON_A_SNAPSHOT = {
     "subprocess",
 }
 STARTS = ("os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.system", "subprocess.Popen")
-
-
-class CountingTree:
-    """Passes every question on and counts it."""
-
-    def __init__(self, tree: Tree) -> None:
-        self.tree, self.label, self.seen = tree, tree.label, tree.seen
-        self.reads: Counter[str] = Counter()
-        self.lists: Counter[str] = Counter()
-
-    def read(self, path: str, limit: int = 4 << 20) -> bytes:
-        self.reads[path] += 1
-        return self.tree.read(path, limit)
-
-    def list(self, path: str) -> Names:
-        self.lists[path] += 1
-        return self.tree.list(path)
-
-    def link(self, path: str) -> str | None:
-        return self.tree.link(path)
-
-    def kind(self, path: str) -> NodeKind | None:
-        return self.tree.kind(path)
-
-    def target(self, node: str) -> str | None:
-        return self.tree.target(node)
-
-    def below(self, prefix: str) -> Tree:
-        return self.tree.below(prefix)
 
 
 @pytest.fixture(scope="module")
