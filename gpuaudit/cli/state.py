@@ -49,6 +49,9 @@ def keep(folder: str | None, reading: bytes | None) -> None:
     if reading is None:
         return
     path = file_in(folder or os.path.dirname(STATE_FILE))
+    if os.path.islink(path):
+        click.echo(f"gpuaudit: {path}: is a link, and the readings were not kept there", err=True)
+        return
     try:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         write_atomically(path, reading)
