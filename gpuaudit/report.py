@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report: one node, one moment, versioned. The only input of renderers, fixes and fleet."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -86,6 +87,23 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     run: Run
     summary: Summary
     results: tuple[Result, ...]
+
+
+def by_reason(results: Iterable[Result]) -> list[tuple[str, list[str]]]:
+    """(why they were not judged, IDs of the checks), the reason of most checks first."""
+    found: dict[str, list[str]] = {}
+    for result in results:
+        found.setdefault(reason_of(result), []).append(result.check)
+    return sorted(found.items(), key=lambda item: -len(item[1]))
+
+
+def reason_of(result: Result) -> str:
+    """Why a check was not judged: its own reason, or the first its findings give."""
+    if result.reason:
+        return result.reason
+    mine = [f for f in result.findings if f.verdict is result.verdict]
+    more = f" (and {len(mine) - 1} more like it)" if len(mine) > 1 else ""
+    return f"{mine[0].subject}: {mine[0].message}{more}" if mine else "no reason given"
 
 
 def encode(report: Report) -> bytes:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from gpuaudit.check import Finding, Verdict
-from gpuaudit.report import Report, Result
+from gpuaudit.report import Report, Result, by_reason
 
 PLAIN_WIDTH = 100
 GLUE = "\u00a0"  # a space that textwrap does not break at
@@ -35,6 +35,7 @@ COLOURS = {
 SEVERITIES = ("critical", "high", "medium", "low")
 SHOWN_IN_FULL = (Verdict.FAIL, Verdict.ERROR, Verdict.WARN, Verdict.WAIVED)
 SAME_SUBJECTS_SHOWN = 4
+REASONS_IN_SHORT = 3
 
 
 class Page:
@@ -77,7 +78,7 @@ def render(report: Report, *, verbose: bool = False, terminal: bool = False) -> 
     for verdict in SHOWN_IN_FULL:
         for result in sorted_by_severity(report, verdict):
             block(page, result)
-    not_judged(page, report)
+    not_judged(page, report, verbose=verbose)
     if verbose:
         passes(page, report)
     foot(page, report, verbose=verbose)
@@ -121,19 +122,16 @@ def gpus(report: Report) -> str | None:
         return "image"
     if names is None:
         return "GPUs not recorded"
-    kinds = sorted(set(names))
-    return ", ".join(f"{names.count(k)} x {k}" for k in kinds) or "no NVIDIA GPU seen"
+    kinds = (f"{names.count(kind)} x {kind}" for kind in sorted(set(names)))
+    return ", ".join(kinds) or "no NVIDIA GPU seen"
 
 
 def block(page: Page, result: Result) -> None:
     """One check: headline, a line a finding, what to do."""
     word = WORDS[result.verdict]
     start = len(page.lines)
-    page.add(
-        f"{word:<8}{result.check}  [{result.severity.value}] wanted: {result.title}",
-        indent=" " * 8,
-        first="",
-    )
+    line = f"{word:<8}{result.check}  [{result.severity.value}] wanted: {result.title}"
+    page.add(line, indent=" " * 8, first="")
     page.colour_word(start, result.verdict)
     if not result.findings and result.reason:
         page.add(clean(result.reason), indent=" " * 8)
@@ -185,44 +183,43 @@ def line_of(one: Finding) -> str:
     return clean("; ".join(parts))
 
 
-def not_judged(page: Page, report: Report) -> None:
-    """Checks without a verdict, grouped by reason."""
+def not_judged(page: Page, report: Report, *, verbose: bool) -> None:
+    """Checks without a verdict, grouped by reason. What does not apply is told in short."""
     unknown = sorted_by_severity(report, Verdict.UNKNOWN)
     if unknown:
-        reasons(page, Verdict.UNKNOWN, "Could not be told:", unknown)
-    skipped = [r for r in report.results if r.verdict is Verdict.NOT_APPLICABLE]
-    if skipped:
+        reasons(page, Verdict.UNKNOWN, "Could not be told:", by_reason(unknown))
+    skipped = by_reason(sorted_by_severity(report, Verdict.NOT_APPLICABLE))
+    if skipped and verbose:
         reasons(page, Verdict.NOT_APPLICABLE, "Does not apply here:", skipped)
+    elif skipped:
+        in_short(page, skipped)
 
 
-def reasons(page: Page, verdict: Verdict, title: str, results: list[Result]) -> None:
+def reasons(page: Page, verdict: Verdict, title: str, found: list[tuple[str, list[str]]]) -> None:
     """One line a reason with the checks it stands for."""
-    by_reason: dict[str, list[str]] = defaultdict(list)
-    for result in results:
-        by_reason[reason_of(result)].append(result.check)
     page.add(title)
     page.lines[-1] = page.paint(page.lines[-1], verdict)
-    for reason, checks in sorted(by_reason.items(), key=lambda item: -len(item[1])):
+    for reason, checks in found:
         count = f"{len(checks)} checks: " if len(checks) > 1 else ""
         page.add(f"{count}{clean(reason)} ({', '.join(checks)})", indent=" " * 12, first=" " * 8)
     page.add()
 
 
-def reason_of(result: Result) -> str:
-    """Why a check was not judged: its own reason, or the first its findings give."""
-    if result.reason:
-        return result.reason
-    mine = [f for f in result.findings if f.verdict is result.verdict]
-    more = f" (and {len(mine) - 1} more like it)" if len(mine) > 1 else ""
-    return f"{mine[0].subject}: {mine[0].message}{more}" if mine else "no reason given"
+def in_short(page: Page, found: list[tuple[str, list[str]]]) -> None:
+    """How many checks do not apply, and the reasons of most of them."""
+    number = sum(len(checks) for _, checks in found)
+    told = [f"{clean(reason)} ({len(checks)})" for reason, checks in found[:REASONS_IN_SHORT]]
+    more = "; and others" if len(found) > REASONS_IN_SHORT else ""
+    few = "1 check does" if number == 1 else f"{number} checks do"
+    page.add(f"{few} not apply here (-v lists them): {'; '.join(told)}{more}", " " * 8, "")
+    page.add()
 
 
 def passes(page: Page, report: Report) -> None:
     """What is good, for --verbose."""
     good = [result for result in report.results if result.verdict is Verdict.PASS]
-    if not good:
-        return
-    page.add("Good:")
+    if good:
+        page.add("Good:")
     for result in good:
         seen = sorted({f.observed for f in result.findings if f.observed})
         shown = f": {', '.join(seen[:3])}" if seen else ""
@@ -235,9 +232,9 @@ def foot(page: Page, report: Report, *, verbose: bool) -> None:
     counts = report.summary.counts
     told = [f"{counts[v.value]} {WORDS[v].lower()}" for v in Verdict if counts.get(v.value)]
     verdict = report.summary.verdict
-    seconds = report.run.duration_ms / 1000
     number = len(report.results)
-    checks = f"{number} check{'' if number == 1 else 's'} in {seconds:.2f} s"
+    took = f"in {report.run.duration_ms / 1000:.2f} s"
+    checks = f"{number} check{'' if number == 1 else 's'} {took}"
     start = len(page.lines)
     page.add(f"{WORDS[verdict]}: {checks}: {', '.join(told)}")
     page.colour_word(start, verdict)
