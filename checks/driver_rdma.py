@@ -17,6 +17,7 @@ from gpuaudit.check import (
 )
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.driver import GpuDirect, KernelDriver
+from gpuaudit.facts.generation import Generation
 from gpuaudit.facts.gpu import Gpus
 from gpuaudit.facts.node import Machine
 
@@ -31,7 +32,12 @@ class DriverRdmaExpectations(Expectations, frozen=True, kw_only=True):
 
 @check("driver-gpudirect-rdma", severity=Severity.HIGH)
 def gpudirect_rdma(
-    rdma: GpuDirect, driver: KernelDriver, node: Machine, gpus: Gpus, want: DriverRdmaExpectations
+    rdma: GpuDirect,
+    driver: KernelDriver,
+    node: Machine,
+    gpus: Gpus,
+    generation: Generation,
+    want: DriverRdmaExpectations,
 ) -> Finding:
     """GPU memory can be registered with the RDMA adapters.
 
@@ -47,8 +53,8 @@ def gpudirect_rdma(
     unregistered nvidia_peermem counts, as it does for NCCL.
 
     ## Exceptions
-    Not applicable without a hardware RDMA adapter, on GeForce (the driver refuses it), and for EFA,
-    which pins GPU memory by itself. Kernels before 5.12 with a vendor's backport are not
+    Not applicable without a hardware RDMA adapter, on GeForce (the driver refuses it), on GB10, and
+    for EFA, which pins GPU memory by itself. Kernels before 5.12 with a vendor's backport are not
     recognised. In a guest whose adapters are all Ethernet it only warns: clouds give such a virtual
     function to every machine for its ordinary network.
 
@@ -64,6 +70,8 @@ def gpudirect_rdma(
         raise NotApplicable("no RDMA adapter that needs it")
     if want.gpudirect == "any":
         raise NotApplicable("the policy does not ask for GPUDirect RDMA")
+    if reason := generation.lacks("gpudirect-rdma"):
+        raise NotApplicable(reason)
     if any("GeForce" in str(gpu.name) for gpu in gpus.records):
         raise NotApplicable("GeForce does not support GPUDirect RDMA")
     ways = (

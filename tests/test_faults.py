@@ -7,15 +7,40 @@ import pytest
 from fakenode import FakeNode, healthy_node
 from fakenode.fault import Fault
 from fakenode.faults_driver import FAULTS as DRIVER_FAULTS
+from fakenode.faults_environment import FAULTS as ENVIRONMENT_FAULTS
 from fakenode.faults_gpu import FAULTS as GPU_FAULTS
+from fakenode.faults_gpumore import FAULTS as GPUMORE_FAULTS
 from fakenode.faults_host import FAULTS as HOST_FAULTS
+from fakenode.faults_hostconfig import FAULTS as HOSTCONFIG_FAULTS
+from fakenode.faults_hoststate import FAULTS as HOSTSTATE_FAULTS
+from fakenode.faults_kernellog import FAULTS as KERNELLOG_FAULTS
+from fakenode.faults_network import FAULTS as NETWORK_FAULTS
+from fakenode.faults_nvlink import FAULTS as NVLINK_FAULTS
 from fakenode.faults_pci import FAULTS as PCI_FAULTS
+from fakenode.faults_pcie import FAULTS as PCIE_FAULTS
+from fakenode.faults_rdma import FAULTS as RDMA_FAULTS
+from fakenode.faults_storage import FAULTS as STORAGE_FAULTS
 
 from gpuaudit import audit
 from gpuaudit.check import Verdict
 from gpuaudit.report import Result
 
-FAULTS = (*PCI_FAULTS, *HOST_FAULTS, *GPU_FAULTS, *DRIVER_FAULTS)
+FAULTS = (
+    *PCI_FAULTS,
+    *HOST_FAULTS,
+    *HOSTCONFIG_FAULTS,
+    *HOSTSTATE_FAULTS,
+    *GPU_FAULTS,
+    *GPUMORE_FAULTS,
+    *NVLINK_FAULTS,
+    *DRIVER_FAULTS,
+    *KERNELLOG_FAULTS,
+    *NETWORK_FAULTS,
+    *STORAGE_FAULTS,
+    *ENVIRONMENT_FAULTS,
+    *PCIE_FAULTS,
+    *RDMA_FAULTS,
+)
 GOOD = {Verdict.PASS, Verdict.NOT_APPLICABLE}
 
 

@@ -15,6 +15,7 @@ COMMANDS = {
     "explain": "what a check means, how it is judged, what to do",
     "record": "write a snapshot of this machine",
     "topology": "PCI tree, path matrix and what each path can carry",
+    "xid": "explain the XIDs in a kernel log",
     "policy": "show, check or draft a policy",
     "schema": "print the JSON Schema of the report",
     "completion": "print a shell completion script",

@@ -10,8 +10,10 @@ import click
 from gpuaudit import packs
 from gpuaudit.catalogue import documentation
 from gpuaudit.check import Check
+from gpuaudit.cli import checklists
 from gpuaudit.cli.errors import refuse
 from gpuaudit.cli.output import write_atomically
+from gpuaudit.policy.profiles import profiles_with
 from gpuaudit.report import json_schema
 
 BEGIN, END = "<!-- checks: begin -->", "<!-- checks: end -->"
@@ -23,7 +25,7 @@ STALE = 1
 @click.option("--folder", default=".", metavar="DIR", help="The source tree.")
 @click.pass_context
 def command(ctx: click.Context, folder: str, *, write: bool) -> None:
-    """Regenerate README's table, docs/checks.md and the report's schema, or check them.
+    """Regenerate README's table, the pages of docs/ and the report's schema, or check them.
 
     \b
     gpuaudit docs --check
@@ -53,6 +55,7 @@ def generated(folder: str, checks: dict[str, Check]) -> dict[str, str]:
     return {
         "README.md": f"{before}{BEGIN}\n{table(checks)}{END}{after}",
         "docs/checks.md": reference(checks),
+        checklists.TARGET: checklists.page(folder, checks),
         "docs/gpuaudit.report.schema.json": json.dumps(json_schema(), indent=2) + "\n",
     }
 
@@ -89,7 +92,9 @@ def reference(checks: dict[str, Check]) -> str:
         "",
     ]
     for name, one in sorted(checks.items()):
-        parts += [f"## {name}", "", f"**{one.title}.** Severity: {one.severity.value}.", ""]
+        where = ", ".join(profiles_with(name))
+        facts = f"Severity: {one.severity.value}. Profiles: {where}."
+        parts += [f"## {name}", "", f"**{one.title}.** {facts}", ""]
         for heading, text in documentation(one).items():
             parts += [f"### {heading}", "", re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE), ""]
     return "\n".join(parts)

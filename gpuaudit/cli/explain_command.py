@@ -6,27 +6,76 @@ import json
 import textwrap
 
 import click
+from click.shell_completion import CompletionItem
 
 from gpuaudit import packs
 from gpuaudit.catalogue import documentation
 from gpuaudit.check import Check, Expectations
 from gpuaudit.cli import parameters
 from gpuaudit.cli.errors import refuse
+from gpuaudit.cli.streams import say
 from gpuaudit.policy import Policy, load_policies
 
 EXPIRED = "waiver-expired"  # gpuaudit.waivers puts it into reports
+CATALOGUES = {"xid": "a code of the GPU driver", "sxid": "a code of an NVSwitch"}
+GENERATION = "generation"
 OWN_HEADINGS = {"facts": "Facts it reads", "policy": "Policy values it compares with"}
 
 
+def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What may follow: a check, or a catalogue and one of its codes."""
+    if ctx.params.get("words"):
+        return []
+    known = {**CATALOGUES, GENERATION: "what the GPUs of this machine can do"}
+    found = [CompletionItem(n, help=t) for n, t in known.items() if n.startswith(incomplete)]
+    return found + parameters.checks(ctx, param, incomplete)
+
+
 @click.command("explain")
-@click.argument("check_id", metavar="ID", shell_complete=parameters.checks)
+@click.argument("words", metavar="ID", nargs=-1, required=True, shell_complete=complete)
 @click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text")
-def command(check_id: str, format_name: str) -> None:
+@parameters.option(
+    "--snapshot",
+    metavar="PATH",
+    complete=parameters.files,
+    help="With generation: of a recording, a folder or an archive.",
+)
+@parameters.option(
+    "--root",
+    metavar="DIR",
+    complete=parameters.folders,
+    help="With generation: of another root folder that holds sys/.",
+)
+def command(
+    words: tuple[str, ...], format_name: str, snapshot: str | None, root: str | None
+) -> None:
     """What a check means, what it reads, how it is judged, what to do.
 
     \b
     gpuaudit explain acs-redirect-off
+    gpuaudit explain xid 79               what an XID means
+    gpuaudit explain sxid                 all codes of an NVSwitch
+    gpuaudit explain generation           number formats and links of these GPUs
     """
+    if words[0] in CATALOGUES:
+        from gpuaudit.cli.xid_command import explained
+
+        say(explained(words[0], words[1:], format_name) + "\n", exact=format_name == "json")
+        return
+    if words == (GENERATION,):
+        from gpuaudit.cli.generation_command import explained as generation
+
+        say(generation(snapshot, root, format_name) + "\n", exact=format_name == "json")
+        return
+    if snapshot or root:
+        refuse("--snapshot and --root belong to explain generation")
+    if len(words) > 1:
+        refuse(f"explain takes one check, not {len(words)}")
+    explain_check(words[0], format_name)
+
+
+def explain_check(check_id: str, format_name: str) -> None:
+    """Print a check's page."""
     checks = packs.load_checks()
     if check_id == EXPIRED:
         refuse(f"{EXPIRED} is no check: a waiver in the --waivers file is past its `until` date")

@@ -81,7 +81,7 @@ def command(
         refuse("--snapshot and --root exclude each other")
     chosen = format_for(format_name, output, SUFFIXES)
     host = open_host(snapshot, root)
-    view = seen(host)
+    view = with_links(seen(host), host)
     view = with_findings(view, host) if findings else view
     host.close()
     text = drawn(view, chosen)
@@ -119,6 +119,20 @@ def seen(host: Host) -> "View":
         refuse(absent.reason)
     except Unavailable as absent:
         return view_without_pci(absent.reason, name, numa_of(facts), cpus)
+
+
+def with_links(view: "View", host: Host) -> "View":
+    """NVLink and shared uplinks, where they can be told. The PCI links have been read by now."""
+    from msgspec.structs import replace
+
+    from gpuaudit.engine import Facts
+    from gpuaudit.facts.nvlink import NvLinks
+    from gpuaudit.topology import Topology
+    from gpuaudit.topology.beyond import beyond
+
+    facts = Facts(host)
+    tree = facts.find(Topology)
+    return replace(view, beyond=beyond(tree, facts.find(NvLinks))) if tree else view
 
 
 def with_findings(view: "View", host: Host) -> "View":

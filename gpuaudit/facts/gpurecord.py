@@ -83,6 +83,18 @@ class Gpu(Fact, frozen=True, kw_only=True):
     fabric: Fabric | Absent
     recovery_action: int | Absent
     utilization: Utilization | Absent
+    pcie_replays: int | Absent
+    repairs: tuple[int, int] | Absent
+    unrepairable: int | Absent
+    accounting: int | Absent
+    auto_boost: tuple[int, int] | Absent
+    c2c: dict[str, int] | Absent
+    graphics_pids: tuple[int, ...] | Absent
+    mps_pids: tuple[int, ...] | Absent
+    gsp_mode: tuple[int, int] | Absent
+    gsp_version: str | Absent
+    inforom: str | Absent
+    architecture: int | Absent
     power_now: int | Absent
     clock_reasons_later: int | Absent
     sm_clock_later: int | Absent
@@ -181,6 +193,18 @@ CALLS: dict[str, Call] = {
     "fabric": Call("GpuFabricInfoV", Fabric, 525, "GpuFabricInfo"),
     "recovery_action": Call("FieldValues(230)", Count, 570),
     "utilization": Call("UtilizationRates", Utilization),
+    "pcie_replays": Call("PcieReplayCounter", Count),
+    "repairs": Call("RepairStatus", tuple[Flag, Flag], 580),
+    "unrepairable": Call("UnrepairableMemoryFlag_v1", Count, 590),
+    "accounting": Call("AccountingMode", Flag),
+    "auto_boost": Call("AutoBoostedClocksEnabled", tuple[Flag, Flag]),
+    "c2c": Call("C2cModeInfoV", dict[str, Flag], 550),
+    "graphics_pids": Call("GraphicsRunningProcesses", tuple[int, ...], 535),
+    "mps_pids": Call("MPSComputeRunningProcesses", tuple[int, ...], 535),
+    "gsp_mode": Call("GspFirmwareMode", tuple[Flag, Flag], 515),
+    "gsp_version": Call("GspFirmwareVersion", Text, 515),
+    "inforom": Call("InforomImageVersion", Text),
+    "architecture": Call("Architecture", Count),
     "power_now": Call("FieldValues(186)", Count, 530),
     "clock_reasons_later": Call(
         f"CurrentClocksEventReasons{SECOND}", Count, 535, f"CurrentClocksThrottleReasons{SECOND}"

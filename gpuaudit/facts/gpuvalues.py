@@ -66,6 +66,8 @@ class Fabric(msgspec.Struct, frozen=True):
     status: Count
     health_mask: Count | None = msgspec.field(name="healthMask", default=None)
     health_summary: Count | None = msgspec.field(name="healthSummary", default=None)
+    cluster: str = msgspec.field(name="clusterUuid", default="")
+    clique: Count = msgspec.field(name="cliqueId", default=0)
 
 
 class Pci(msgspec.Struct, frozen=True):
@@ -82,6 +84,8 @@ class Bar1(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """nvmlMemory_v2_t, bytes."""
+    """nvmlMemory_v2_t, bytes. Before 510 there is no `reserved`, and `used` holds it."""
 
     total: Positive
+    used: Count = 0
+    reserved: Count | None = None

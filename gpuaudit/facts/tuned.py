@@ -33,6 +33,8 @@ class Tuned(Fact, frozen=True, kw_only=True):
     profiles: tuple[str, ...]
     enabled: bool
     settings: dict[tuple[str, str], TunedSetting]
+    missing: tuple[str, ...] = ()
+    """Profiles without a file."""
 
 
 @probe
@@ -43,7 +45,14 @@ def tuned(host: Host) -> Tuned:
     settings: dict[tuple[str, str], TunedSetting] = {}
     for profile in profiles if enabled else ():
         settings |= settings_of(host, profile, frozenset())
-    return Tuned(profiles=profiles, enabled=enabled, settings=settings)
+    missing = tuple(one for one in profiles if enabled and profile_file(host, one) is None)
+    return Tuned(profiles=profiles, enabled=enabled, settings=settings, missing=missing)
+
+
+def profile_file(host: Host, profile: str) -> str | None:
+    """The file that counts of those that a profile may have."""
+    paths = (f"{folder}/{profile}/tuned.conf" for folder in FOLDERS if "/" not in profile)
+    return next((path for path in paths if is_there(host, path)), None)
 
 
 def settings_of(
@@ -52,8 +61,7 @@ def settings_of(
     """Settings of a profile over those of the profiles it includes. A circle ends where it met."""
     if not profile or profile in seen or "/" in profile:
         return {}
-    paths = (f"{folder}/{profile}/tuned.conf" for folder in FOLDERS)
-    path = next((p for p in paths if is_there(host, p)), None)
+    path = profile_file(host, profile)
     if path is None:
         return {}
     sections = parse_profile(text_if_there(host, path) or "")

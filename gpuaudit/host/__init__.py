@@ -5,17 +5,17 @@ Nothing outside this package opens a file of the node, starts a process or asks 
 udev. Everything asked is remembered, so nothing is read twice and a snapshot is what was asked.
 """
 
-import re
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from gpuaudit.host import tree as trees
 from gpuaudit.host.answers import NvmlAnswers
 from gpuaudit.host.errors import NotApplicable, SnapshotError, Unavailable
-from gpuaudit.host.evidence import Evidence
+from gpuaudit.host.files import Files, Source
 from gpuaudit.host.live import Interface, LiveMachine, Output
 from gpuaudit.host.processes import Process
 from gpuaudit.host.recording import Recording, open_recording
+from gpuaudit.host.status import Status
 from gpuaudit.host.unloaded import certainly_unloaded
 
 __all__ = [
@@ -25,20 +25,14 @@ __all__ = [
     "Output",
     "Process",
     "SnapshotError",
+    "Status",
     "Unavailable",
 ]
 
-Source = Literal["live", "snapshot", "image"]
-K = TypeVar("K")
-V = TypeVar("V")
 T = TypeVar("T")
-READ_LIMIT_BYTES = 4 << 20
-NUMBER = re.compile("[+-]?(0x[0-9a-fA-F]{1,16}|[0-9]{1,20})")  # the kernel's have 64 bits
-IMAGE_HAS_NO_KERNEL = "an image has no running kernel"
-KERNEL_FOLDERS = frozenset({"proc", "sys", "run", "dev"})
 
 
-class Host:
+class Host(Files):
     """A machine as evidence. Use Host.live(), Host.snapshot(path) or Host.image(root)."""
 
     def __init__(
@@ -49,11 +43,7 @@ class Host:
         machine: LiveMachine | None = None,
         recording: Recording | None = None,
     ) -> None:
-        self.tree = tree
-        self.source = source
-        self.evidence = Evidence()
-        self._machine = machine
-        self._recording = recording
+        super().__init__(tree, source, machine=machine, recording=recording)
         self._answers: dict[str, Any] = {}
 
     @classmethod
@@ -73,63 +63,6 @@ class Host:
         """The root folder of an operating system that is not running."""
         trees.require_folder(root)
         return cls(trees.FolderTree(root), "image")
-
-    # Files
-
-    def resolve(self, path: str) -> str:
-        """The canonical path inside the root. Raises Unavailable."""
-        self._refuse_image(path)
-        return self._once(self.evidence.paths, path, lambda: trees.resolve(self.tree, path), path)
-
-    def read_bytes(self, path: str) -> bytes:
-        """The bytes of a regular file, at most 4 MiB. Raises Unavailable."""
-        where = self.resolve(path)
-        return self._once(self.evidence.files, where, lambda: self._fetch(where), path)
-
-    def read(self, path: str) -> str:
-        """The text of a file without the NULs and white space around it. Raises Unavailable."""
-        return self.read_bytes(path).decode("utf-8", "replace").strip("\0 \t\r\n")
-
-    def read_int(self, path: str) -> int:
-        """The file as one integer, decimal or 0x hex. Raises Unavailable (garbled)."""
-        text = self.read(path)
-        if NUMBER.fullmatch(text):
-            return int(text, 16 if "x" in text else 10)
-        raise Unavailable(f"{path} holds {text[:40]!r}, not a number", "garbled")
-
-    def list(self, path: str) -> tuple[str, ...]:
-        """The sorted names in a folder. Raises Unavailable."""
-        where = self.resolve(path)
-        return self._once(self.evidence.listings, where, lambda: self._names(where), path)
-
-    def optional(self, path: str) -> str | None:
-        """The text of a file, or None whatever the reason it could not be had."""
-        try:
-            return self.read(path)
-        except Unavailable:
-            return None
-
-    def names(self, path: str) -> tuple[str, ...]:
-        """The names in a folder, or none whatever the reason."""
-        try:
-            return self.list(path)
-        except Unavailable:
-            return ()
-
-    def give(self, path: str, content: bytes) -> None:
-        """Let a file be this, whatever the tree holds: evidence that was gathered before."""
-        self.evidence.paths[path] = path
-        self.evidence.files[path] = content
-
-    def exists(self, path: str) -> bool:
-        """True when the path is there, False when it is known not to be. Raises Unavailable."""
-        try:
-            self.resolve(path)
-        except Unavailable as absent:
-            if absent.kind == "missing":
-                return False
-            raise
-        return True
 
     # What only a running machine can answer
 
@@ -183,42 +116,6 @@ class Host:
 
     # Inside
 
-    def _once(
-        self,
-        memory: dict[K, V | Unavailable],
-        key: K,
-        get: Callable[[], V],
-        path: str | None = None,
-    ) -> V:
-        if key not in memory:
-            try:
-                memory[key] = get()
-            except Unavailable as absent:
-                memory[key] = absent if path is None else self._explained(path, absent)
-        value = memory[key]
-        if isinstance(value, Unavailable):
-            raise value
-        return value
-
-    def _explained(self, asked: str, absent: Unavailable) -> Unavailable:
-        """Missing may only mean not mounted or never recorded."""
-        if absent.kind != "missing":
-            return absent
-        if self._machine is not None:
-            return self._machine.why_missing(self.tree, asked, absent)
-        return absent if self._recording is None else self._recording.why_missing(asked)
-
-    def _fetch(self, where: str) -> bytes:
-        if self._machine is not None:
-            return self._machine.read(self.tree, where, READ_LIMIT_BYTES)
-        if self._recording is not None:
-            self._recording.refuse_gap(where)
-        return self.tree.read(where, READ_LIMIT_BYTES)
-
-    def _names(self, where: str) -> tuple[str, ...]:
-        recorded = self._recording.listing(where) if self._recording is not None else None
-        return recorded if recorded is not None else tuple(sorted(self.tree.list(where)))
-
     def _command(self, argv: tuple[str, ...]) -> Output:
         if self._machine is not None:
             return self._machine.run(argv)
@@ -247,7 +144,3 @@ class Host:
         if self._recording is None:
             raise Unavailable("nothing was recorded", "not-recorded")
         return self._recording
-
-    def _refuse_image(self, path: str = "/proc") -> None:
-        if self.source == "image" and path.lstrip("/").partition("/")[0] in KERNEL_FOLDERS:
-            raise NotApplicable(IMAGE_HAS_NO_KERNEL)

@@ -23,7 +23,10 @@ __all__ = [
     "write_archive",
 ]
 
-_EXPECTED = "expected manifest.json beside root/, or sys/ or proc/, at the top or in one folder"
+_EXPECTED = (
+    "expected manifest.json beside root/, or sys/ or proc/, at the top or in one folder,"
+    " or a copy of /sys/class/infiniband"
+)
 
 
 def open_archive(path: str, limits: Limits = LIMITS) -> MemoryTree:

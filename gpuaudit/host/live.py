@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuaudit.host import nvml
+from gpuaudit.host import kmsg, nvml
 from gpuaudit.host.answers import NvmlAnswers
+from gpuaudit.host.environ import is_environ, kept
 from gpuaudit.host.errors import Unavailable
 from gpuaudit.host.patient import PatientReader, driver_of
 from gpuaudit.host.processes import Process, process_table
-from gpuaudit.host.tree import Tree
+from gpuaudit.host.tree import FolderTree, Tree
 
 if TYPE_CHECKING:
     import subprocess
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 MOUNTED = {"/proc": "/proc/self", "/sys": "/sys/devices"}  # what every mount of them holds
 COMMAND_DEADLINE_S = 3.0
 DRIVER_DEADLINE_S = 3.0
+CALL_LIMIT_BYTES = 64 << 10
 CLEAN_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
 
 
@@ -42,6 +44,19 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True):
     speed_mbps: int | None
     mtu: int
     duplex: str
+
+
+def reader_of(tree: Tree) -> PatientReader:
+    """A patient child for the files of a tree, and for calls."""
+
+    def read(path: str, limit: int) -> bytes:
+        if path.startswith("@"):
+            from gpuaudit.host.calls import answers
+
+            return answers(path)
+        return tree.read(path, limit)
+
+    return PatientReader(read, DRIVER_DEADLINE_S)
 
 
 ABANDONED: list["subprocess.Popen[str]"] = []
@@ -67,6 +82,7 @@ class LiveMachine:
         self._nvml_deadline_s = nvml_deadline_s
         self._nvml: nvml.NvmlSession | None = None
         self._reader: PatientReader | None = None
+        self._reads_below = ""
 
     def why_missing(self, tree: Tree, path: str, absent: Unavailable) -> Unavailable:
         """Below /proc and /sys nothing is missing where those are not mounted."""
@@ -77,15 +93,32 @@ class LiveMachine:
         return Unavailable(f"{path}: {top} is not mounted", "not-recorded")
 
     def read(self, tree: Tree, path: str, limit: int) -> bytes:
-        """Read a file, patiently where a driver may hang. Raises Unavailable."""
+        """Read a file, patiently where a driver may hang; of environments only what matters."""
+        if is_environ(path):
+            return kept(tree.read(path, limit))
+        if kmsg.is_kept(path) and tree.label == "/":
+            return kmsg.read_log(path, limit)
         if driver_of(path) is None:
             return tree.read(path, limit)
-        if self._reader is None:
-            self._reader = PatientReader(tree.read, DRIVER_DEADLINE_S)
-        return self._reader.read(path, limit)
+        return self._patient(tree).read(path, limit)
+
+    def _patient(self, tree: Tree) -> PatientReader:
+        """The child that reads files of this tree and makes calls."""
+        if self._reader is None or self._reads_below != tree.label:
+            self.close()
+            self._reader, self._reads_below = reader_of(tree), tree.label
+        return self._reader
+
+    def _call(self, argv: tuple[str, ...]) -> Output:
+        """A call that is asked like a command (host/calls.py). Raises Unavailable."""
+        reader = self._reader or self._patient(FolderTree("/"))
+        said = reader.read(" ".join(argv), CALL_LIMIT_BYTES)
+        return msgspec.json.decode(said, type=Output)
 
     def run(self, argv: tuple[str, ...]) -> Output:
         """Run a command with a clean environment and a deadline. Raises Unavailable."""
+        if argv[0].startswith("@"):
+            return self._call(argv)
         import subprocess
 
         try:

@@ -4,7 +4,7 @@
 from gpuaudit.host.answers import SECOND
 from gpuaudit.host.nvml_calls import (
     Read,
-    compute_pids,
+    confidential_settings,
     each,
     fabric_info,
     fabric_info_before_550,
@@ -13,9 +13,11 @@ from gpuaudit.host.nvml_calls import (
     gsp_version,
     memory_info,
     pci_info,
+    pids,
     plain,
     retired_pages,
     sram_ecc,
+    whole,
 )
 
 MEMORY_TEMPERATURE = 82
@@ -23,13 +25,16 @@ MEMORY_TEMPERATURE = 82
 POWER_NOW = 186
 """NVML_FI_DEV_POWER_INSTANT of nvml.h, in mW. PowerUsage is the mean of the last second on GPUs
 after the GA100."""
+TIME_FIELDS = ((75,), (269,), (270,), (271,))
+"""Time below the clocks, in ns: thermal policy; since 580 software thermal, hardware thermal, power
+brake. Release 575 had other numbers for the three, and 269 was a profile of power smoothing."""
 RECOVERY_ACTION = 230
 """NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, nvml.h since release 570."""
 
-SYSTEM_CALLS = (
-    "nvmlSystemGetDriverVersion",
-    "nvmlSystemGetCudaDriverVersion_v2",
-    "nvmlGetExcludedDeviceCount",
+SYSTEM_CALLS: tuple[tuple[str, Read], ...] = (
+    *whole("SystemGetDriverVersion", "SystemGetCudaDriverVersion_v2", "GetExcludedDeviceCount"),
+    *whole("SystemGetConfComputeState"),
+    ("nvmlSystemGetConfComputeSettings", confidential_settings),
 )
 IDENTITY_CALLS = (*plain("Name", "UUID"), ("nvmlDeviceGetPciInfo", pci_info))
 DEVICE_CALLS: tuple[tuple[str, Read], ...] = (
@@ -61,9 +66,22 @@ DEVICE_CALLS: tuple[tuple[str, Read], ...] = (
     field_value(RECOVERY_ACTION),
     field_value(MEMORY_TEMPERATURE),
     *each("MaxCustomerBoostClock", (0,)),
+    *plain("RepairStatus", "UnrepairableMemoryFlag_v1", "AccountingMode"),
+    *plain("AutoBoostedClocksEnabled", "C2cModeInfoV"),
 )
 WORK_CALL = plain("UtilizationRates")[0]
-PIDS_CALL = ("nvmlDeviceGetComputeRunningProcesses", compute_pids)
+PIDS_CALL = pids("Compute")
+OTHER_PIDS = (pids("Graphics"), pids("MPSCompute"))
+
+C2C_LINKS = (170,)
+"""NVML_FI_DEV_C2C_LINK_COUNT."""
+FIELDS = ((38,), (45,), (52,), (59,), C2C_LINKS)
+"""All links together until Ampere: CRC flit, CRC data, replay and recovery errors."""
+C2C_STATUS = 171
+LINK_FIELDS = (161, 162, 163, 164, 165, 206, 208, 211, 213, 214, 219)
+"""Of one link. Replay, recovery, CRC errors until Hopper; MB/s; state; from Blackwell on malformed
+packets, receive errors, local link integrity errors, recoveries that went well and that failed,
+effective errors."""
 SECOND_CALLS = tuple(
     (f"{key}{SECOND}", read)
     for key, read in (

@@ -7,6 +7,7 @@ nvmlDeviceEnumvs). Negative codes are ours: no driver returns them.
 
 from typing import Final, NamedTuple
 
+INVALID_ARGUMENT: Final = 2
 NOT_SUPPORTED: Final = 3
 NO_PERMISSION: Final = 4
 DRIVER_NOT_LOADED: Final = 9

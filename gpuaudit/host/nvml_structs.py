@@ -13,6 +13,8 @@ from typing import Final
 
 FABRIC_V2: Final = 0x2000024
 FABRIC_V3: Final = 0x3000028
+CONF_COMPUTE_V1: Final = 0x1000014
+"""nvmlSystemConfComputeSettings_v1 of nvml.h."""
 
 
 class FabricV1(ctypes.Structure):
@@ -40,3 +42,15 @@ class FabricV3(ctypes.Structure):
     """With the summary of its health, since driver 580."""
 
     _fields_ = (*FabricV2._fields_, ("healthSummary", ctypes.c_uint8))
+
+
+class ConfComputeSettings(ctypes.Structure):
+    """nvmlSystemConfComputeSettings_v1_t, since driver 545; older bindings do not have it."""
+
+    _fields_ = (
+        ("version", ctypes.c_uint),
+        ("environment", ctypes.c_uint),
+        ("ccFeature", ctypes.c_uint),
+        ("devToolsMode", ctypes.c_uint),
+        ("multiGpuMode", ctypes.c_uint),
+    )

@@ -17,10 +17,16 @@ from gpuaudit.host.errors import Kind, Unavailable
 KINDS: tuple[Kind, ...] = ("missing", "not-recorded", "denied", "hung", "garbled", "unsupported")
 HEADER = struct.Struct("!bI")
 DRIVER_FOLDERS = ("/proc/driver/", "/infiniband/", "/net/")
+DRIVER_CALL = "@ethtool"
 
 
 def driver_of(path: str) -> str | None:
-    """The part of the path that names code which may hang, or None for plain kernel files."""
+    """The part of the path that names code which may hang, or None for plain kernel files.
+
+    All questions to network drivers wait for one lock (rtnl); other calls are each their own.
+    """
+    if path.startswith("@"):
+        return DRIVER_CALL if path.startswith(f"{DRIVER_CALL} ") else None
     return next((folder for folder in DRIVER_FOLDERS if folder in path), None)
 
 
@@ -53,7 +59,8 @@ class PatientReader:
         """The bytes of the file. Raises Unavailable, of kind hung when nothing came in time."""
         driver = driver_of(path) or path
         if driver in self._hung:
-            raise Unavailable(f"not read: an earlier read below {driver} hung", "hung")
+            what = driver.lstrip("@")
+            raise Unavailable(f"not read: an earlier read below {what} hung", "hung")
         try:
             answer = self._ask(path, limit)
         except BaseException:  # the audit's own time limit: the next answer would be this one's
@@ -62,7 +69,8 @@ class PatientReader:
         if answer is None:
             self._hung.add(driver)
             self.close()
-            raise Unavailable(f"{path} did not answer within {self._deadline_s:g} s", "hung")
+            what = path.lstrip("@")
+            raise Unavailable(f"{what} did not answer within {self._deadline_s:g} s", "hung")
         code, body = answer
         if code:
             raise Unavailable(body.decode("utf-8", "replace"), KINDS[code - 1])

@@ -16,6 +16,7 @@ from gpuaudit.host.errors import Kind, SnapshotError, Unavailable
 from gpuaudit.host.live import Interface, Output
 from gpuaudit.host.paths import MAX_LINKS
 from gpuaudit.host.processes import Process
+from gpuaudit.host.status import Status
 from gpuaudit.host.tree import FolderTree, Tree
 
 SCHEMA = "gpuaudit.snapshot/1"
@@ -45,6 +46,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str] = {}
     gaps: dict[str, Gap] = {}
     listings: dict[str, tuple[str, ...]] = {}
+    statuses: dict[str, Status] = {}
 
 
 class RecordedCommand(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,7 +202,14 @@ def open_recording(path: str) -> tuple[Tree, Recording]:
     from gpuaudit.host import archive  # 6 ms that a live audit does not spend
 
     tree: Tree = FolderTree(path) if os.path.isdir(path) else archive.open_archive(path)
-    machine, side = archive.find_root(tree, path)
+    try:
+        machine, side = archive.find_root(tree, path)
+    except SnapshotError:
+        from gpuaudit.host.bare import mounted  # for the few recordings without a root
+
+        if (bare := mounted(tree, path)) is None:
+            raise
+        return bare, Recording(bare, "/", path)
     return archive.subtree(tree, machine), Recording(tree, side, path)
 
 

@@ -20,6 +20,7 @@ from gpuaudit.host.paths import (
     resolve,
     too_large,
 )
+from gpuaudit.host.status import Status, status_of
 
 __all__ = ["FolderTree", "MemoryTree", "NodeKind", "Tree", "require_folder", "resolve"]
 
@@ -95,6 +96,13 @@ class FolderTree:
         if gone.kind != "missing":
             raise gone
         return None
+
+    def status(self, path: str) -> Status:
+        """Mode, owner and device numbers of what stands at a canonical path."""
+        try:
+            return status_of(os.lstat(self._root + (place_of(self, path) or "/")))
+        except (OSError, ValueError) as error:
+            raise _unavailable(path, error) from None
 
     def target(self, node: str) -> str | None:
         """See Tree."""

@@ -62,6 +62,11 @@ def chosen(
     return [i for i in wanted if not named(i, ignore)]
 
 
+def profiles_with(check_id: str) -> tuple[str, ...]:
+    """The names of the profiles that run a check. Raises PolicyError."""
+    return tuple(n for n, one in load_profiles().items() if chosen((check_id,), one))
+
+
 def named(check_id: str, words: Iterable[str]) -> bool:
     """True when an ID or glob among `words` names this check."""
     return any(fnmatch.fnmatchcase(check_id, word) for word in words)

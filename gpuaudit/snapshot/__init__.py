@@ -43,7 +43,8 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
         """Gaps other than "it is not there": 'needs root' -> (24, the first such path)."""
         found: dict[str, list[str]] = {}
         for path, gap in sorted(self.manifest.gaps.items()):
-            if gap.kind != "missing" and gap != ONLY_PRESENCE:
+            asked = path in self.manifest.statuses  # of a device nobody wants the content
+            if gap.kind != "missing" and gap != ONLY_PRESENCE and not asked:
                 found.setdefault(self._because(gap.kind), []).append(path)
         largest = sorted(found.items(), key=lambda item: -len(item[1]))
         return {reason: (len(paths), paths[0]) for reason, paths in largest}
@@ -91,6 +92,7 @@ def manifest(contents: Contents, *, root: bool | None, scrub: bool) -> Manifest:
         versions=versions(contents),
         gaps=dict(sorted(contents.gaps.items())),
         listings=dict(sorted(contents.listings.items())),
+        statuses=dict(sorted(contents.statuses.items())),
     )
 
 

@@ -12,6 +12,8 @@ from gpuaudit.host.answers import NvmlAnswers
 from gpuaudit.host.memory import Entry, Nodes
 from gpuaudit.host.recording import Gap, RecordedCommand, place
 from gpuaudit.host.rules import Refused, add
+from gpuaudit.host.status import Status
+from gpuaudit.snapshot.secrets import harmless
 
 TOTAL_LIMIT_BYTES = 128 << 20
 PRESENCE_LIMIT_BYTES = 64 << 10
@@ -31,6 +33,7 @@ class Contents(msgspec.Struct, kw_only=True):
     entries: dict[str, Entry] = {}
     gaps: dict[str, Gap] = {}
     listings: dict[str, tuple[str, ...]] = {}
+    statuses: dict[str, Status] = {}
     commands: tuple[RecordedCommand, ...] = ()
     processes: tuple[Process, ...] | None = None
     interfaces: dict[str, Interface] | None = None
@@ -93,7 +96,8 @@ class Collector:
         """What was read."""
         for path, data in self.host.evidence.files.items():
             if isinstance(data, bytes):
-                self.put(path, data)
+                sets = path in self.host.evidence.environments
+                self.put(path, harmless(path, data, sets_variables=sets))
             elif isinstance(self.host.evidence.listings.get(path), tuple):
                 continue  # a folder: the tree says by itself that it is no file
             else:
@@ -153,7 +157,7 @@ class Collector:
             try:
                 data = self.host.read_bytes(path)
                 if len(data) <= PRESENCE_LIMIT_BYTES:
-                    return data
+                    return harmless(path, data, sets_variables=False)
             except Unavailable as absent:
                 gap = Gap(absent.kind, absent.reason)
         self.contents.gaps[path] = gap
@@ -179,6 +183,8 @@ def contents_of(host: Host, subsystems: Iterable[str]) -> Contents:
     collector.folders()
     collector.presences()
     contents = collector.contents
+    asked = host.evidence.statuses.items()
+    contents.statuses = {printable(p): one for p, one in asked if isinstance(one, Status)}
     contents.commands = tuple(commands(host))
     table = answer(host, "processes", host.processes, contents)
     contents.processes = table and tuple(msgspec.convert(plain(one), Process) for one in table)

@@ -15,6 +15,7 @@ import msgspec
 from gpuaudit.host.answers import NvmlAnswers
 from gpuaudit.host.memory import Entry
 from gpuaudit.host.recording import Gap, RecordedCommand
+from gpuaudit.snapshot import kernellogs, smbios
 from gpuaudit.snapshot.contents import Contents
 from gpuaudit.snapshot.disguise import Disguise
 from gpuaudit.snapshot.identifiers import (
@@ -39,8 +40,19 @@ VERSION_FILE = re.compile(
 BUILT_FILES = frozenset({"/proc/version", "/proc/driver/nvidia/version"})
 BUILDER = re.compile(rb"\(([^()\n]+)@([^()@\s]*)\)")
 # What follows "--" goes to init (Linux Documentation/admin-guide/kernel-parameters.rst).
-KERNEL_LINES = frozenset({"/proc/cmdline", "/etc/kernel/cmdline", "/etc/default/grub"})
+KERNEL_LINES = frozenset(
+    {
+        "/proc/cmdline",
+        "/etc/kernel/cmdline",
+        "/etc/default/grub",
+        "/boot/grub/grub.cfg",
+        "/boot/grub2/grub.cfg",
+    }
+)
 INIT_ARGUMENTS = re.compile(rb"(?<=\s)(--\s+)([^\n\"\']*)")
+# IPv4 addresses as eight hex digits, in the byte order of the machine: Linux net/ipv4/fib_trie.c.
+ROUTES = "/net/route"
+ROUTE_ADDRESS = re.compile(rb"(?<=\t)[0-9A-F]{8}(?=\t)")
 T = TypeVar("T")
 
 
@@ -54,6 +66,7 @@ def scrubbed(contents: Contents) -> Contents:
         listings={
             text(p): tuple(sorted(map(text, names))) for p, names in contents.listings.items()
         },
+        statuses={text(p): one for p, one in contents.statuses.items()},
         commands=tuple(command_of(scrubber, one) for one in contents.commands),
         processes=contents.processes and tuple(everywhere(one, text) for one in contents.processes),
         interfaces=contents.interfaces
@@ -70,19 +83,45 @@ def entry_of(scrubber: Scrubber, path: str, entry: Entry) -> Entry:
     """One file or link."""
     if not isinstance(entry, bytes):
         return None if entry is None else scrubber.text(entry)
-    if PCI_CONFIG.search(path):
-        return without_serial_number(entry)
+    if (table := without_numbers(path, entry)) is not None:
+        return table
     if path in HOST_FILES:
         return scrubber.host(entry.decode("latin-1")).encode("latin-1")
     if path.endswith("/eui"):
         return spaced_eui(entry, scrubber.disguise)
-    if path in BUILT_FILES:
-        entry = without_builder(entry, scrubber.disguise)
-    if path in KERNEL_LINES:
-        entry = without_init_arguments(entry, scrubber.disguise)
+    entry = without_peculiar(entry, path, scrubber.disguise)
     if SERIAL_FILES.search(path):
         return scrubber.serial(entry.decode("latin-1"), path).encode("latin-1")
     return scrubber.bytes(entry, versions=bool(VERSION_FILE.search(path)))
+
+
+def without_numbers(path: str, entry: bytes) -> bytes | None:
+    """A table of the hardware without the serial numbers in it; None for what is no such table."""
+    if path == smbios.TABLE:
+        return smbios.without_identifiers(entry)
+    return without_serial_number(entry) if PCI_CONFIG.search(path) else None
+
+
+def without_peculiar(entry: bytes, path: str, disguise: Disguise) -> bytes:
+    """The text of a file that holds identifiers in a form of its own."""
+    if path in BUILT_FILES:
+        return without_builder(entry, disguise)
+    if path in KERNEL_LINES:
+        return without_init_arguments(entry, disguise)
+    if kernellogs.is_log(path):
+        return kernellogs.harmless(entry)
+    return without_route_addresses(entry, disguise) if path.endswith(ROUTES) else entry
+
+
+def without_route_addresses(entry: bytes, disguise: Disguise) -> bytes:
+    """A routing table with other networks; masks and the default route stay."""
+
+    def other(match: re.Match[bytes]) -> bytes:
+        octets = bytes.fromhex(match[0].decode())[::-1]
+        new = disguise.ip4(".".join(map(str, octets)))
+        return bytes(int(octet) for octet in reversed(new.split("."))).hex().upper().encode()
+
+    return ROUTE_ADDRESS.sub(other, entry)
 
 
 def without_builder(entry: bytes, disguise: Disguise) -> bytes:

@@ -17,6 +17,7 @@ from gpuaudit.topology.nearby import near_enough, nearest
 from gpuaudit.topology.paths import GUEST, Locality, hops_of, own_link
 from gpuaudit.topology.peers import PeerPorts, Peers, Platform, Reach, platform_of
 from gpuaudit.topology.targets import LinkTargets
+from gpuaudit.topology.uplinks import Uplink, at_once_gb_per_s, shared_uplinks
 from gpuaudit.topology.whole import Topology
 
 __all__ = [
@@ -33,7 +34,9 @@ __all__ = [
     "Reach",
     "Slot",
     "Topology",
+    "Uplink",
     "Way",
+    "at_once_gb_per_s",
     "hops_of",
     "is_provided",
     "judge",
@@ -46,4 +49,5 @@ __all__ = [
     "nearest",
     "own_link",
     "platform_of",
+    "shared_uplinks",
 ]

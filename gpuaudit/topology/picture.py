@@ -6,7 +6,15 @@ from xml.sax.saxutils import escape
 
 from gpuaudit.topology.forest import Branch, forest, rows
 from gpuaudit.topology.marks import by_place, mark_text
-from gpuaudit.topology.text import LEGEND, cell, finding_lines, in_matrix, link_text
+from gpuaudit.topology.text import (
+    LEGEND,
+    beyond_lines,
+    cell,
+    finding_lines,
+    in_matrix,
+    link_text,
+    nvlink_cells,
+)
 from gpuaudit.topology.view import Device, Link, View
 
 ROW, INDENT, CELL, MARGIN, CHARACTER = 22, 26, 66, 20, 7.3
@@ -39,7 +47,8 @@ def render(view: View) -> str:
     lines = [row for branch in forest(view) for row in rows(branch)]
     shown = in_matrix(view)
     tree_bottom = MARGIN + 2 * ROW + ROW * len(lines)
-    legend = [*(f"Note: {n}" for n in view.notes), *LEGEND.splitlines(), *finding_lines(view)]
+    legend = [*(f"Note: {n}" for n in view.notes), *LEGEND.splitlines()]
+    legend += [*beyond_lines(view), *finding_lines(view)]
     matrix_bottom = tree_bottom + ROW * (len(shown) + 2)
     parts = [
         *tree(lines, marks),
@@ -136,14 +145,17 @@ def lowered(link: Link | None) -> bool:
 def matrix(view: View, shown: tuple[Device, ...], top: float) -> Iterator[str]:
     """A shaded cell a pair: near, in the middle, far."""
     pairs = {frozenset((p.one, p.other)): p for p in view.pairs}
+    joined = {frozenset(names): text for names, text in nvlink_cells(view).items()}
     for i, one in enumerate(shown):
         x, y = MARGIN + CELL * (i + 1), top + ROW * (i + 2)
         yield words(x + CELL / 2, top + ROW, one.label, "", "middle")
         yield words(MARGIN, y, one.label)
         for j, other in enumerate(shown):
-            found = pairs.get(frozenset((one.label, other.label)))
-            shade = SHADES.get(found.path, "none") if found else "none"
-            yield from square(MARGIN + CELL * (j + 1), y, cell(found) if found else "X", shade)
+            both = frozenset((one.label, other.label))
+            found = pairs.get(both)
+            text = joined.get(both) or (cell(found) if found else "X")
+            shade = "near" if both in joined else SHADES.get(found.path if found else "", "none")
+            yield from square(MARGIN + CELL * (j + 1), y, text, shade)
 
 
 def square(x: float, y: float, text: str, shade: str) -> Iterator[str]:

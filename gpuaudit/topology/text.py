@@ -3,6 +3,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from gpuaudit.topology.beyond import NvLinkView, UplinkView
 from gpuaudit.topology.forest import Branch, forest
 from gpuaudit.topology.marks import Mark, by_place, mark_text, shown_marks
 from gpuaudit.topology.nodes import node_lines
@@ -12,8 +13,10 @@ Marks = Mapping[str, Iterable[Mark]]
 LEGEND = """\
 Path:   PIX one switch, PXB several switches, PHB one host bridge (CPU), NODE host bridges of one
         NUMA node, SYS across NUMA nodes, ? cannot be told; PHB? is a class in doubt.
+        NV18 is NVLink with 18 links; NV alone: some of the links of both join them.
 Number: gigabytes a second in each direction that the narrowest link on the way carries as trained
-        now. Below a common switch only the links up to it count. CPU and fabric are not counted."""
+        now. Below a common switch only the links up to it count. CPU and fabric are not counted.
+        Of a shared uplink: what it can carry, and what each GPU gets when all talk to the host."""
 
 
 def render(view: View) -> str:
@@ -27,6 +30,7 @@ def render(view: View) -> str:
         return "\n".join([*parts, *finding_lines(view)]) + "\n"
     parts += ["", *table(device_rows(view, marks)), "", *table(matrix_rows(view))]
     parts += [f"{doubt}: {pairs}" for doubt, pairs in doubts(view)]
+    parts += beyond_lines(view)
     for branch in forest(view):
         parts += ["", *tree_lines(branch, marks)]
     parts += finding_lines(view)
@@ -104,9 +108,50 @@ def now_of_could(now: float | None, could: float | None) -> str:
 def matrix_rows(view: View) -> list[list[str]]:
     """Path class and rate of every pair that moves training data."""
     labels = [d.label for d in in_matrix(view)]
-    cells = {(p.one, p.other): cell(p) for p in view.pairs}
+    joined = nvlink_cells(view)
+    cells = {(p.one, p.other): joined.get((p.one, p.other)) or cell(p) for p in view.pairs}
     rows = [[a, *(cells.get((a, b)) or cells.get((b, a), "X") for b in labels)] for a in labels]
     return [["", *labels], *rows]
+
+
+def nvlink_cells(view: View) -> dict[tuple[str, str], str]:
+    """'NV18 478' for each pair that NVLink joins, in the order in which the matrix has them."""
+    labels = {device.address: device.label for device in view.devices}
+    return {
+        (labels[p.one], labels[p.other]): f"NV{p.links or ''} {rate_text(p.gb_per_s)}".rstrip()
+        for p in view.beyond.nvpairs
+        if p.one in labels and p.other in labels
+    }
+
+
+def rate_text(gb_per_s: float | None) -> str:
+    """'478', or nothing."""
+    return "" if gb_per_s is None else f"{gb_per_s:.0f}"
+
+
+def beyond_lines(view: View) -> Iterator[str]:
+    """NVLink of each GPU, then the links that GPUs share."""
+    labels = {device.address: device.label for device in view.devices}
+    links = [nvlink_row(one, labels.get(one.address, one.address)) for one in view.beyond.nvlinks]
+    if links:
+        yield from ("", *table([["NVLink", "links up", "GB/s", "to"], *links]))
+    shared = [uplink_row(one, labels) for one in view.beyond.uplinks]
+    if shared:
+        head = ["shared uplink", "GPUs", "beside them", "GB/s", "a GPU, all at once"]
+        yield from ("", *table([head, *shared]))
+
+
+def nvlink_row(one: NvLinkView, label: str) -> list[str]:
+    """The cells of one GPU."""
+    rate = "?" if one.gb_per_s is None else f"{one.gb_per_s:.1f}"
+    return [label, f"{one.up} of {one.links}", rate, one.to or "?"]
+
+
+def uplink_row(one: UplinkView, labels: Mapping[str, str]) -> list[str]:
+    """The cells of one link."""
+    named = (" ".join(labels.get(a, a) for a in some) or "-" for some in (one.gpus, one.others))
+    rates = ("?" if r is None else f"{r:.1f}" for r in (one.gb_per_s, one.each_gb_per_s))
+    return [f"{one.upper} -> {one.lower}", *named, *rates]
 
 
 def in_matrix(view: View) -> tuple[Device, ...]:

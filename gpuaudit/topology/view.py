@@ -11,6 +11,7 @@ from gpuaudit.facts.cpu import CpuSets
 from gpuaudit.facts.cpusets import format_list
 from gpuaudit.facts.numa import NumaNodes
 from gpuaudit.facts.pci import PciDevice, Role
+from gpuaudit.topology.beyond import Beyond
 from gpuaudit.topology.links import Hop, Rate, narrowest
 from gpuaudit.topology.marks import Mark
 from gpuaudit.topology.names import DeviceNames
@@ -112,6 +113,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     cpus: CpuView
     devices: tuple[Device, ...]
     pairs: tuple[Pair, ...]
+    beyond: Beyond = Beyond()
     marks: tuple[Mark, ...] = ()
 
 

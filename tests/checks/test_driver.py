@@ -21,6 +21,7 @@ from gpufacts import (
 
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.driver import DriverLibraries, GpuDirect, KernelDriver, Nouveau
+from gpuaudit.facts.generation import Generation, GpuKind, chip
 from gpuaudit.host import NotApplicable, Unavailable
 
 HEALTHY = gpus()
@@ -115,6 +116,8 @@ def rdma(
     hypervisor: str = "",
     kernel: str | None = "5.4.0-150-generic",
     found: Any = HEALTHY,
+    model: str = "NVIDIA H200",
+    device: str = "10de:2335",
     **want: Any,
 ) -> Any:
     facts = GpuDirect(
@@ -125,7 +128,9 @@ def rdma(
     )
     check = function("driver-gpudirect-rdma")
     wanted = policy(section("driver-gpudirect-rdma"), **want)
-    return check(facts, driver, machine(kernel=kernel, hypervisor=hypervisor), found, wanted)
+    gpu = GpuKind("0000:19:00.0", device, model, chip(device))
+    node = machine(kernel=kernel, hypervisor=hypervisor)
+    return check(facts, driver, node, found, Generation(gpus=(gpu,)), wanted)
 
 
 def test_gpudirect_rdma() -> None:
@@ -148,6 +153,8 @@ def test_gpudirect_rdma() -> None:
         {"adapters": ()},
         {"gpudirect": "any"},
         {"found": changed(name="NVIDIA GeForce RTX 4090")},
+        {"model": "NVIDIA GeForce RTX 4090", "device": "10de:2684"},
+        {"model": "NVIDIA GB10", "device": "10de:2e12"},
     ],
 )
 def test_gpudirect_rdma_does_not_always_apply(case: dict[str, Any]) -> None:

@@ -152,7 +152,8 @@ def test_the_healthy_node_answers_everything(node: FakeNode) -> None:
     assert gpu.pci_id == "10de:2330"
     assert gpu.mig == Setting(current=0, pending=0)
     unsupported = {f for f in CALLS if isinstance(getattr(gpu, f), Absent)}
-    assert unsupported == {"retired_single", "retired_double", "retired_pending"}
+    retired = {"retired_single", "retired_double", "retired_pending"}
+    assert unsupported == retired | {"auto_boost"}
 
 
 def test_a_lost_gpu_answers_nothing(node: FakeNode) -> None:
@@ -165,7 +166,7 @@ def test_a_lost_gpu_answers_nothing(node: FakeNode) -> None:
 
 
 def test_a_lost_peer_does_not_make_a_gpu_lost(node: FakeNode) -> None:
-    breaking.error(node, 2, "P2PStatus(3,0)", 15)
+    breaking.error(node, 2, "P2PStatus(3,2)", 15)
     assert asked(node).records[2].lost is None
 
 
@@ -258,7 +259,7 @@ def test_older_drivers_answer_under_the_older_name() -> None:
     gpu["nvmlDeviceGetMemoryInfo"] = {"v": {"total": 85_899_345_920, "free": 1, "used": 1}}
     read = record(answers(document), 0, None, "525.147.05")
     assert read.clock_reasons == 4
-    assert read.memory == Memory(total=85_899_345_920)
+    assert read.memory == Memory(total=85_899_345_920, used=1)
     assert not isinstance(read.fabric, Absent)
     assert (read.fabric.state, read.fabric.health_mask) == (3, None)
 

@@ -20,9 +20,17 @@ from fakenode.classes import class_files
 from fakenode.commands import commands
 from fakenode.cpus import cpu_files
 from fakenode.driver import driver_files
+from fakenode.hoststate import hoststate_commands, hoststate_files
+from fakenode.environment import device_statuses, environment_files
+from fakenode.hostconfig import hostconfig_files
+from fakenode.kernellog import kernel_log_files
+from fakenode.network import network_commands, network_files
 from fakenode.nvml import nvml_document
 from fakenode.pci import pci_files
+from fakenode.pciextra import pciextra_files
+from fakenode.rdma import rdma_files
 from fakenode.settings import settings_files
+from fakenode.storage import storage_commands, storage_files
 from fakenode.system import process_table, system_files
 from fakenode.values import Answers, Files
 from gpuaudit.host import Host
@@ -51,6 +59,7 @@ class FakeNode:
         self.udev = udev
         self.euid = 0
         self.gaps: dict[str, dict[str, str]] = {}
+        self.statuses: dict[str, list[Any]] = {}
 
     def copied(self) -> "FakeNode":
         """A node of its own, to break."""
@@ -62,6 +71,7 @@ class FakeNode:
             copy.deepcopy(self.udev),
         )
         node.euid, node.gaps = self.euid, dict(self.gaps)
+        node.statuses = copy.deepcopy(self.statuses)
         return node
 
     def host(self) -> Host:
@@ -106,6 +116,7 @@ class FakeNode:
             "euid": self.euid,
             "gaps": self.gaps,
             "listings": listings(self.files),
+            "statuses": {p: s for p, s in self.statuses.items() if p in self.files},
         }
 
 
@@ -134,8 +145,17 @@ def listings(files: Files) -> dict[str, list[str]]:
 def built() -> FakeNode:
     """The healthy machine, built once."""
     hardware = cpu_files() | pci_files() | class_files()
+    hardware |= pciextra_files()
     files = hardware | driver_files() | system_files() | settings_files()
-    return FakeNode(files, nvml_document(), process_table(), commands(), {})
+    files |= network_files() | storage_files()
+    files |= rdma_files()
+    files |= hoststate_files()
+    files |= kernel_log_files()
+    files |= hostconfig_files()
+    asked = [*commands(), *hoststate_commands(), *network_commands(), *storage_commands()]
+    node = FakeNode(files | environment_files(), nvml_document(), process_table(), asked, {})
+    node.statuses = device_statuses()
+    return node
 
 
 def healthy_node() -> FakeNode:

@@ -137,8 +137,11 @@ def forget_gpu(node: FakeNode, gpu: int) -> None:
     """NVML does not list a GPU that is on the bus."""
     del node.nvml["devices"][gpu]
     node.nvml["system"]["nvmlDeviceGetCount_v2"] = {"v": len(node.nvml["devices"])}
-    for device in node.nvml["devices"]:
-        device.pop(f"nvmlDeviceGetP2PStatus({gpu},0)", None)
+    for index, device in enumerate(node.nvml["devices"]):
+        for call in [call for call in device if "P2PStatus" in call]:
+            del device[call]
+        for peer in range(index + 1, len(node.nvml["devices"])):
+            device[f"nvmlDeviceGetP2PStatus({peer},2)"] = {"v": 0}
 
 
 def start(node: FakeNode, pid: int, name: str, limits: str) -> None:

@@ -5,7 +5,7 @@ from fakenode import FakeNode
 from fakenode.breaking import attribute, forget_gpu, lose_gpu, no_nvml, remove, stop, text, write
 from fakenode.commands import fabric_manager
 from fakenode.driver import PROPRIETARY, version_text
-from fakenode.fault import ALIKE, NAMES, NVML, PER_GPU, Fault, unknown
+from fakenode.fault import ALIKE, NAMES, NVML, PCI_WORDS, PER_GPU, Fault, unknown
 from fakenode.layout import gpu_addresses
 from fakenode.pci import path_of
 
@@ -156,9 +156,16 @@ FAULTS: tuple[Fault, ...] = (
     Fault(gpu_missing_from_nvml, {"gpu-count": "fail"}),
     Fault(gpu_missing_everywhere, {"gpu-count": "fail"}),
     Fault(gpu_lost, unknown(PER_GPU | ALIKE) | {"gpu-alive": "fail"}),
-    Fault(gpu_dead_on_the_bus, unknown(PER_GPU | ALIKE | LINKS) | {"gpu-alive": "fail"}),
+    Fault(
+        gpu_dead_on_the_bus,
+        unknown(PER_GPU | ALIKE | LINKS | PCI_WORDS) | {"gpu-alive": "fail"},
+    ),
     Fault(gpu_excluded, {"gpu-count": "warn"}),
-    Fault(driver_not_loaded, unknown(NVML | DRIVER) | {"driver-loaded": "fail"}),
+    Fault(
+        driver_not_loaded,
+        unknown(NVML | DRIVER | {"environment-forward-compat"})
+        | {"driver-loaded": "fail", "driver-device-nodes": "notapplicable"},
+    ),
     Fault(library_mismatch, unknown(NVML) | {"driver-library-match": "fail"}),
     Fault(library_missing, unknown(NVML) | {"driver-library-match": "fail"}),
     Fault(no_permission, unknown(NVML)),
@@ -170,7 +177,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(persistence_daemon_stopped, {"gpu-persistence": "warn"}),
     Fault(peermem_missing, {}),
     Fault(peermem_missing_with_proprietary_modules, {"driver-gpudirect-rdma": "fail"}),
-    Fault(nvml_hung, unknown(NVML - NAMES - {"gpu-count"})),
+    Fault(nvml_hung, unknown(NVML - NAMES - {"gpu-count", "memory-per-gpu"})),
     Fault(nvml_hung_at_once, unknown(NVML)),
-    Fault(nvml_crashed, unknown(NVML - NAMES - {"gpu-count"})),
+    Fault(nvml_crashed, unknown(NVML - NAMES - {"gpu-count", "memory-per-gpu"})),
 )

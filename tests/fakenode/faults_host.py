@@ -5,7 +5,7 @@ from fakenode import FakeNode
 from fakenode.breaking import limit, remove, start, stop, sysctl, text, write
 from fakenode.commands import LIMIT_NAMES, SYSTEMD_LIMITS, command
 from fakenode.cpus import CPU, CPUS
-from fakenode.fault import Fault
+from fakenode.fault import PCI_OF_THE_HOST, Fault
 from fakenode.system import limits
 
 POLICY = f"{CPU}/cpufreq/policy17"
@@ -73,8 +73,8 @@ def thp_never(node: FakeNode) -> None:
 
 
 def thp_never_after_boot(node: FakeNode) -> None:
-    line = text(node, "/proc/cmdline").replace("hugepage=madvise", "hugepage=never")
-    node.files["/proc/cmdline"] = line
+    for path in ("/proc/cmdline", "/boot/grub/grub.cfg", "/etc/default/grub"):
+        node.files[path] = text(node, path).replace("hugepage=madvise", "hugepage=never")
 
 
 def thp_defrag_always(node: FakeNode) -> None:
@@ -134,7 +134,11 @@ def memlock_of_kubelet(node: FakeNode) -> None:
 def memlock_of_systemd(node: FakeNode) -> None:
     shown = SYSTEMD_LIMITS.replace("MEMLOCK=infinity", f"MEMLOCK={SMALL}")
     shown = shown.replace("MEMLOCKSoft=infinity", f"MEMLOCKSoft={SMALL}")
-    node.commands = [command("systemctl", "show", f"--property={LIMIT_NAMES}", stdout=shown)]
+    others = [one for one in node.commands if one["argv"][0] != "systemctl"]
+    node.commands = [
+        *others,
+        command("systemctl", "show", f"--property={LIMIT_NAMES}", stdout=shown),
+    ]
 
 
 def memlock_of_logins(node: FakeNode) -> None:
@@ -161,9 +165,17 @@ FAULTS: tuple[Fault, ...] = (
         virtual_machine,
         {
             "acs-redirect-off": "notapplicable",
+            "cpu-throttled": "notapplicable",
             "iommu-mode": "notapplicable",
+            "memory-dimm-alike": "notapplicable",
+            "memory-dimm-population": "notapplicable",
+            "memory-dimm-speed": "notapplicable",
+            "numa-nodes-per-socket": "notapplicable",
+            "network-roce-flow-control": "notapplicable",
+            **PCI_OF_THE_HOST,
             "pcie-path-narrowest": "notapplicable",
             "pcie-slot-limit": "notapplicable",
+            "rdma-rail-pairing": "notapplicable",
         },
     ),
     Fault(numa_balancing_on, {"numa-balancing-off": "fail"}),
@@ -173,7 +185,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(deep_idle_state_on, {"cpu-deepest-idle-state": "warn"}),
     Fault(frequency_capped, {"cpu-frequency-limits": "fail"}),
     Fault(turbo_off, {"cpu-turbo": "fail"}),
-    Fault(one_cpu_offline, {"cpu-all-online": "fail"}),
+    Fault(one_cpu_offline, {"cpu-all-online": "fail", "cpu-siblings-alike": "warn"}),
     Fault(thp_never, {"memory-thp-enabled": "fail"}),
     Fault(thp_never_after_boot, {"memory-thp-enabled": "warn"}),
     Fault(thp_defrag_always, {"memory-thp-defrag": "fail"}),

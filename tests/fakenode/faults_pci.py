@@ -13,7 +13,7 @@ from fakenode.breaking import (
     write,
 )
 from fakenode.cpus import NODE, node_list
-from fakenode.fault import Fault
+from fakenode.fault import PCI_WORDS, Fault, unknown
 from fakenode.irqs import numbering
 
 GPU, NIC, DRIVE = "0000:18:00.0", "0000:19:00.0", "0000:1c:00.0"
@@ -165,7 +165,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(acs_on_root_port_above_a_switch, {"acs-redirect-off": "warn"}),
     Fault(acs_validates_sources_only, {}),
     Fault(acs_on_management_port, {}),
-    Fault(cut_config, {"acs-redirect-off": "unknown"}),
+    Fault(cut_config, unknown(PCI_WORDS | {"acs-redirect-off", "pcie-max-read-request"})),
     Fault(iommu_translates, {"iommu-mode": "fail"}),
     Fault(gpu_without_numa_node, {"numa-local-cpus-online": "unknown", "numa-node-known": "fail"}),
     Fault(gpu_on_the_other_node, {"numa-local-cpus-online": "unknown", "numa-node-known": "warn"}),
@@ -173,9 +173,12 @@ FAULTS: tuple[Fault, ...] = (
         nodes_share_cpus,
         {
             "irq-nic-affinity": "unknown",
+            "memory-numa-alike": "unknown",
             "numa-gpu-nic-locality": "unknown",
             "numa-local-cpus-online": "unknown",
+            "numa-memory-allowed": "unknown",
             "numa-node-known": "unknown",
+            "numa-nodes-per-socket": "unknown",
             "numa-tables-consistent": "fail",
         },
     ),

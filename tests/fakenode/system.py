@@ -29,6 +29,7 @@ PROCESSES = {
     1601: "nvidia-persiste",
     1650: "nv-fabricmanage",
     1702: "sshd",
+    1730: "chronyd",
     1811: "containerd",
     1944: "slurmd",
     1975: "irqbalance",

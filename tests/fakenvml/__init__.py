@@ -12,7 +12,11 @@ Document = dict[str, Any]
 MIB = 1 << 20
 DRIVER = "570.86.15"
 BUSES = (0x19, 0x2D, 0x3F, 0x54, 0x98, 0xAB, 0xBC, 0xDF)
-NVLINKS = 18
+NVLINKS, LINK_MB_PER_S = 18, 26562
+SWITCH = 2
+"""NVML_NVLINK_DEVICE_TYPE_SWITCH of nvml.h."""
+OTHER_FIELDS, BLACKWELL = (38, 45, 52, 59), (206, 208, 211, 213, 214, 219)
+"""Counters of links that a Hopper does not have."""
 UNSUPPORTED = {"e": 3, "t": "not supported"}
 SLEEP = {"sleep": True}
 CRASH = {"crash": True}
@@ -51,6 +55,7 @@ def of_arguments(name: str, by_argument: dict[str, Any]) -> Document:
 
 def healthy_h100(count: int = 8) -> Document:
     """A document of HGX H100 GPUs at idle; every number is typical, every identifier invented."""
+    confidential = {"environment": 0, "ccFeature": 0, "devToolsMode": 0}
     return {
         "schema": "gpuaudit.nvml/1",
         "binding": None,
@@ -61,6 +66,8 @@ def healthy_h100(count: int = 8) -> Document:
             "nvmlSystemGetCudaDriverVersion_v2": {"v": 12080},
             "nvmlDeviceGetCount_v2": {"v": count},
             "nvmlGetExcludedDeviceCount": {"v": 0},
+            "nvmlSystemGetConfComputeState": {"v": confidential},
+            "nvmlSystemGetConfComputeSettings": {"v": {**confidential, "multiGpuMode": 0}},
         },
         "devices": [_h100(index, count) for index in range(count)],
         "hung": None,
@@ -142,6 +149,9 @@ def _clocks() -> Document:
         **of_arguments("MaxClockInfo", {"0": 1980, "1": 1980, "2": 2619}),
         **of_arguments("ApplicationsClock", {"0": 1980, "2": 2619}),
         **of_arguments("DefaultApplicationsClock", {"0": 1980, "2": 2619}),
+        "nvmlDeviceGetAutoBoostedClocksEnabled": UNSUPPORTED,
+        **of_arguments("FieldValues", {"75": 0}),
+        **{f"nvmlDeviceGetFieldValues({since_580})": UNSUPPORTED for since_580 in (269, 270, 271)},
     }
 
 
@@ -164,7 +174,11 @@ def _modes() -> Document:
         **values(PersistenceMode=1, MigMode=[0, 0], ComputeMode=0, VirtualizationMode=0),
         **values(DisplayActive=0),
         **values(GspFirmwareMode=[1, 1], GspFirmwareVersion=DRIVER),
-        **values(ComputeRunningProcesses=[]),
+        **values(ComputeRunningProcesses=[], GraphicsRunningProcesses=[]),
+        **values(MPSComputeRunningProcesses=[]),
+        **values(RepairStatus=[0, 0], UnrepairableMemoryFlag_v1=0, AccountingMode=0),
+        **values(C2cModeInfoV={"isC2cEnabled": 0}),
+        "nvmlDeviceGetFieldValues(170)": UNSUPPORTED,
         **of_arguments("FieldValues", {"230": 0}),
     }
 
@@ -180,7 +194,20 @@ def _fabric(index: int, count: int) -> Document:
     }
     return {
         **values(GpuFabricInfoV=fabric),
+        **_links(),
+        **of_arguments("P2PStatus", {f"{peer},2": 0 for peer in range(index + 1, count)}),
+    }
+
+
+def _links() -> Document:
+    """What a Hopper answers; only the first link is asked for what Ampere or Blackwell has."""
+    each = {161: 0, 162: 0, 163: 0, 164: LINK_MB_PER_S, 165: 1}
+    found = {f"{field},{link}": value for link in range(NVLINKS) for field, value in each.items()}
+    other = (*(f"{field}" for field in OTHER_FIELDS), *(f"{field},0" for field in BLACKWELL))
+    return {
         **of_arguments("NvLinkState", {str(link): 1 for link in range(NVLINKS)}),
-        f"nvmlDeviceGetNvLinkState({NVLINKS})": UNSUPPORTED,
-        **of_arguments("P2PStatus", {f"{peer},0": 0 for peer in range(count) if peer != index}),
+        f"nvmlDeviceGetNvLinkState({NVLINKS})": {"e": 2, "t": "invalid argument"},
+        **of_arguments("NvLinkRemoteDeviceType", {"0": SWITCH}),
+        **of_arguments("FieldValues", found),
+        **{f"nvmlDeviceGetFieldValues({key})": UNSUPPORTED for key in other},
     }

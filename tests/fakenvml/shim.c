@@ -150,6 +150,7 @@ SCALAR(u32, PowerUsage)
 SCALAR(u32, ComputeMode)
 SCALAR(u32, VirtualizationMode)
 SCALAR(u32, DisplayActive)
+SCALAR(u32, AccountingMode)
 SCALAR(u64, CurrentClocksThrottleReasons)
 SCALAR_OF(u32, ClockInfo)
 SCALAR_OF(u32, MaxClockInfo)
@@ -158,11 +159,13 @@ SCALAR_OF(u32, DefaultApplicationsClock)
 SCALAR_OF(u32, Temperature)
 SCALAR_OF(u32, TemperatureThreshold)
 SCALAR_OF(u32, NvLinkState)
+SCALAR_OF(u32, NvLinkRemoteDeviceType)
 SCALAR_OF(u32, MaxCustomerBoostClock)
 PAIR(MigMode)
 PAIR(EccMode)
 PAIR(PowerManagementLimitConstraints)
 PAIR(GspFirmwareMode)
+PAIR(AutoBoostedClocksEnabled)
 TEXT(System, DriverVersion)
 TEXT(Device, Name)
 TEXT(Device, UUID)
@@ -315,17 +318,22 @@ int nvmlDeviceGetRetiredPages(device from, int cause, u32 *count, u64 *pages) {
 
 typedef struct { u32 pid; u64 usedGpuMemory; u32 gpuInstanceId, computeInstanceId; } process_t;
 
-int nvmlDeviceGetComputeRunningProcesses_v3(device from, u32 *count, process_t *out) {
-    const node *value, *one;
-    TRY(ask(from, &value, "nvmlDeviceGetComputeRunningProcesses"));
-    u32 room = *count, found = 0;
-    while (item(value, found)) found++;
-    *count = found;
-    if (found > room) return INSUFFICIENT_SIZE;
-    for (u32 i = 0; (one = item(value, i)); i++)
-        out[i] = (process_t){(u32)number(one), 0, ~0u, ~0u};
-    return SUCCESS;
-}
+#define PROCESSES(kind)                                                                     \
+    int nvmlDeviceGet##kind##RunningProcesses_v3(device from, u32 *count, process_t *out) { \
+        const node *value, *one;                                                            \
+        TRY(ask(from, &value, "nvmlDeviceGet" #kind "RunningProcesses"));                   \
+        u32 room = *count, found = 0;                                                       \
+        while (item(value, found)) found++;                                                 \
+        *count = found;                                                                     \
+        if (found > room) return INSUFFICIENT_SIZE;                                         \
+        for (u32 i = 0; (one = item(value, i)); i++)                                        \
+            out[i] = (process_t){(u32)number(one), 0, ~0u, ~0u};                            \
+        return SUCCESS;                                                                     \
+    }
+
+PROCESSES(Compute)
+PROCESSES(Graphics)
+PROCESSES(MPSCompute)
 
 int nvmlDeviceGetGspFirmwareVersion(device from, char *out) {
     const node *value;
@@ -341,13 +349,21 @@ typedef struct {
     u64 value;
 } field_t;
 
+// Fields whose scope is a link: NVLink's from 161 on, C2C's status.
+#define OF_LINK(id) (((id) >= 161 && (id) <= 168) || (id) == 171 || ((id) >= 201 && (id) <= 222))
+
 // The call succeeds even when each of its values carries an error.
 int nvmlDeviceGetFieldValues(device from, int count, field_t *fields) {
     for (int i = 0; i < count; i++) {
         const node *value = NULL;
-        fields[i].nvmlReturn = ask(from, &value, "nvmlDeviceGetFieldValues(%u)", fields[i].fieldId);
-        fields[i].valueType = 1;  // unsigned int
-        fields[i].value = (u32)number(value);
+        char arguments[32];
+        u32 field = fields[i].fieldId;
+        snprintf(arguments, sizeof arguments, OF_LINK(field) ? "%u,%u" : "%u", field,
+                 fields[i].scopeId);
+        fields[i].nvmlReturn = ask(from, &value, "nvmlDeviceGetFieldValues(%s)", arguments);
+        fields[i].value = number(value);
+        fields[i].valueType = fields[i].value >> 32 ? 3 : 1;  // unsigned long long, unsigned int
+        if (count > 1 && value && get(from, "unfilled")) fields[i].valueType = 0;
     }
     return SUCCESS;
 }
@@ -440,6 +456,62 @@ int nvmlDeviceGetMarginTemperature(device from, margin_t *out) {
     if (out->version != VERSION(margin_t, 1)) return VERSION_MISMATCH;
     TRY(ask(from, &value, "nvmlDeviceGetMarginTemperature"));
     out->marginTemperature = (int)number(value);
+    return SUCCESS;
+}
+
+#define VERSIONED(name, function)                                             \
+    typedef struct { u32 version, value; } name##_t;                          \
+    int nvmlDeviceGet##function(device from, name##_t *out) {                 \
+        const node *value;                                                    \
+        if (out->version != VERSION(name##_t, 1)) return VERSION_MISMATCH;    \
+        TRY(ask(from, &value, "nvmlDeviceGet" #function));                    \
+        out->value = (u32)number(value);                                      \
+        return SUCCESS;                                                       \
+    }
+
+VERSIONED(unrepairable, UnrepairableMemoryFlag_v1)
+
+typedef struct { u32 version, channel, tpc; } repair_t;
+
+int nvmlDeviceGetRepairStatus(device from, repair_t *out) {
+    const node *value;
+    if (out->version != VERSION(repair_t, 1)) return VERSION_MISMATCH;
+    TRY(ask(from, &value, "nvmlDeviceGetRepairStatus"));
+    out->channel = (u32)number(item(value, 0));
+    out->tpc = (u32)number(item(value, 1));
+    return SUCCESS;
+}
+
+typedef struct { u32 isC2cEnabled; } c2c_t;
+
+int nvmlDeviceGetC2cModeInfoV(device from, c2c_t *out) {
+    const node *value;
+    TRY(ask(from, &value, "nvmlDeviceGetC2cModeInfoV"));
+    out->isC2cEnabled = (u32)number(get(value, "isC2cEnabled"));
+    return SUCCESS;
+}
+
+typedef struct { u32 version, environment, ccFeature, devToolsMode, multiGpuMode; } settings_t;
+
+int nvmlSystemGetConfComputeSettings(settings_t *out) {
+    const node *value;
+    if (out->version != VERSION(settings_t, 1)) return VERSION_MISMATCH;
+    TRY(ask(NULL, &value, "nvmlSystemGetConfComputeSettings"));
+    out->environment = (u32)number(get(value, "environment"));
+    out->ccFeature = (u32)number(get(value, "ccFeature"));
+    out->devToolsMode = (u32)number(get(value, "devToolsMode"));
+    out->multiGpuMode = (u32)number(get(value, "multiGpuMode"));
+    return SUCCESS;
+}
+
+typedef struct { u32 environment, ccFeature, devToolsMode; } state_t;
+
+int nvmlSystemGetConfComputeState(state_t *out) {
+    const node *value;
+    TRY(ask(NULL, &value, "nvmlSystemGetConfComputeState"));
+    out->environment = (u32)number(get(value, "environment"));
+    out->ccFeature = (u32)number(get(value, "ccFeature"));
+    out->devToolsMode = (u32)number(get(value, "devToolsMode"));
     return SUCCESS;
 }
 

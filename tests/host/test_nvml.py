@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 from fakenvml import (
     CRASH,
+    LINK_MB_PER_S,
     NVLINKS,
     SLEEP,
     Document,
@@ -35,6 +36,7 @@ from gpuaudit.host.answers import (
     nvml_problem,
 )
 
+HANDLE = "nvmlDeviceGetHandleByIndex_v2"
 DEADLINE_S = 2.0
 AMPLE_S = 60.0
 INIT_ERRORS = (4, 9, 10, 12, 15, 16, 18, 28, 999)
@@ -118,7 +120,7 @@ def test_every_answer_of_the_document_comes_back(library: Path, tmp_path: Path, 
 
 
 def test_other_values_come_back_exactly(library: Path, tmp_path: Path) -> None:
-    document = healthy_h100(2)
+    document = healthy_h100(3)
     fabric = {"clusterUuid": "00112233445566778899aabbccddeeff", "status": 0, "cliqueId": 7}
     fabric |= {"state": 2, "healthMask": 0x1A9, "healthSummary": 2, "version": 3}
     other: dict[str, Any] = {
@@ -134,7 +136,11 @@ def test_other_values_come_back_exactly(library: Path, tmp_path: Path) -> None:
         "nvmlDeviceGetMigMode": [0, 1],
         "nvmlDeviceGetRemappedRows": [1, 2, 1, 0],
         "nvmlDeviceGetNvLinkState(3)": 0,
-        "nvmlDeviceGetP2PStatus(0,0)": 5,
+        "nvmlDeviceGetP2PStatus(2,2)": 5,
+        "nvmlDeviceGetFieldValues(270)": 2**40,
+        "nvmlDeviceGetFieldValues(163,17)": 12,
+        "nvmlDeviceGetRepairStatus": [1, 0],
+        "nvmlDeviceGetMPSComputeRunningProcesses": [77],
         "nvmlDeviceGetUtilizationRates": {"gpu": 97, "memory": 22},
         "nvmlDeviceGetFieldValues(186)": 655_000,
         "nvmlDeviceGetClockInfo(1)": 1680,
@@ -147,13 +153,85 @@ def test_other_values_come_back_exactly(library: Path, tmp_path: Path) -> None:
     assert {call: answers.of_device(1, call).v for call in other} == other
 
 
+def test_fields_of_links_are_asked_where_the_first_one_that_is_up_has_them(
+    library: Path, tmp_path: Path
+) -> None:
+    document = healthy_h100(2)
+    odd = document["devices"][1]
+    for link in (0, 4):
+        odd[f"nvmlDeviceGetNvLinkState({link})"] = {"v": 0}
+    for field in (161, 162, 163):
+        for link in range(NVLINKS):
+            odd[f"nvmlDeviceGetFieldValues({field},{link})"] = {"e": 3}
+    odd["nvmlDeviceGetFieldValues(214,1)"] = {"v": 1}
+    odd["nvmlDeviceGetFieldValues(214,0)"] = {"e": 10}
+    found = audit(library, document, tmp_path).answers.devices[1]
+    assert "nvmlDeviceGetNvLinkRemoteDeviceType(1)" in found
+    assert found["nvmlDeviceGetFieldValues(161,1)"].unsupported
+    assert "nvmlDeviceGetFieldValues(161,2)" not in found
+    assert found["nvmlDeviceGetFieldValues(164,4)"].v == LINK_MB_PER_S
+    assert found["nvmlDeviceGetFieldValues(214,1)"].v == 1
+    assert found["nvmlDeviceGetFieldValues(214,0)"].e == 10
+
+
+def test_a_pair_without_nvlink_is_asked_whether_it_reads(library: Path, tmp_path: Path) -> None:
+    document = healthy_h100(3)
+    pcie = {"nvmlDeviceGetP2PStatus(2,2)": 5, "nvmlDeviceGetP2PStatus(2,0)": 1}
+    document["devices"][1] |= {call: {"v": status} for call, status in pcie.items()}
+    devices = audit(library, document, tmp_path).answers.devices
+    assert {call: devices[1][call].v for call in pcie} == pcie
+    assert "nvmlDeviceGetP2PStatus(2,0)" not in devices[0]
+    assert "nvmlDeviceGetP2PStatus(0,2)" not in devices[2]
+
+
+def test_links_behind_one_that_is_not_there_are_asked(library: Path, tmp_path: Path) -> None:
+    document = healthy_h100(1)
+    document["devices"][0]["nvmlDeviceGetNvLinkState(3)"] = {"e": 3}
+    found = audit(library, document, tmp_path).answers.devices[0]
+    assert found["nvmlDeviceGetNvLinkState(17)"].v == 1
+    assert found["nvmlDeviceGetNvLinkState(18)"].e == 2
+    assert "nvmlDeviceGetNvLinkState(19)" not in found
+    assert "nvmlDeviceGetFieldValues(164,3)" not in found
+
+
+def test_the_links_between_gpu_and_cpu_are_asked_where_there_are_some(
+    library: Path, tmp_path: Path
+) -> None:
+    document = healthy_h100(1)
+    grace = {"170": 2, "171,0": 1, "171,1": 0}
+    document["devices"][0] |= {
+        f"nvmlDeviceGetFieldValues({key})": {"v": value} for key, value in grace.items()
+    }
+    found = audit(library, document, tmp_path).answers.devices[0]
+    assert {key: found[f"nvmlDeviceGetFieldValues({key})"].v for key in grace} == grace
+
+
+def test_a_field_that_the_driver_did_not_fill_in_is_asked_alone(
+    library: Path, tmp_path: Path
+) -> None:
+    document = healthy_h100(1)
+    document["devices"][0] |= {"unfilled": True, "nvmlDeviceGetFieldValues(75)": {"v": 77}}
+    found = audit(library, document, tmp_path).answers.devices[0]
+    assert found["nvmlDeviceGetFieldValues(75)"].v == 77
+    assert found["nvmlDeviceGetFieldValues(164,17)"].v == LINK_MB_PER_S
+
+
+def test_a_binding_without_fields_answers_so_for_each(library: Path, tmp_path: Path) -> None:
+    before = "import pynvml; del pynvml.nvmlDeviceGetFieldValues"
+    found = audit(library, healthy_h100(1), tmp_path, before=before).answers.devices[0]
+    of_fields = {call: one.e for call, one in found.items() if "FieldValues" in call}
+    assert set(of_fields.values()) == {13}
+    assert {"nvmlDeviceGetFieldValues(271)", "nvmlDeviceGetFieldValues(164,0)"} <= set(of_fields)
+
+
 def test_a_missing_key_is_unsupported_and_only_that(library: Path, tmp_path: Path) -> None:
     document = healthy_h100()
     asked = list(document["devices"][1])
     kept = {"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetName"}
     document["devices"][1] = {key: document["devices"][1][key] for key in kept}
     answers = audit(library, document, tmp_path).answers
-    missing = [key for key in asked if key not in kept and "NvLink" not in key]
+    of_links = re.compile(r"NvLink|FieldValues\([0-9]+,")
+    missing = [key for key in asked if key not in kept and not of_links.search(key)]
     assert [key for key in missing if not answers.of_device(1, key).unsupported] == []
     assert answers.of_device(1, "nvmlDeviceGetName").ok
     assert answers.of_device(1, "nvmlDeviceGetNvLinkState(0)").unsupported
@@ -429,7 +507,7 @@ def test_one_gpu_of_eight_is_lost(library: Path, tmp_path: Path) -> None:
     assert list(answers.devices[3]) == ["nvmlDeviceGetHandleByIndex_v2"]
     assert answers.of_device(3, "nvmlDeviceGetName").gone
     assert [answers.of_device(i, "nvmlDeviceGetName").ok for i in range(8)].count(False) == 1
-    assert "nvmlDeviceGetP2PStatus(3,0)" not in answers.devices[0]
+    assert "nvmlDeviceGetP2PStatus(3,2)" not in answers.devices[0]
 
 
 def test_a_gpu_lost_after_its_handle_was_given(library: Path, tmp_path: Path) -> None:
@@ -440,7 +518,9 @@ def test_a_gpu_lost_after_its_handle_was_given(library: Path, tmp_path: Path) ->
     answers = audit(library, document, tmp_path).answers
     codes = {call: one.e for call, one in answers.devices[3].items() if not one.ok}
     assert set(codes.values()) == {15}
-    assert len(codes) == len(lost) - 1 - NVLINKS  # the first link ends the questions about links
+    of_links = [call for call in lost if re.search(r"NvLink|FieldValues\([0-9]+,", call)]
+    assert len(of_links) > NVLINKS  # the first link ends the questions about links
+    assert set(codes) == set(lost) - set(of_links) - {HANDLE} | {"nvmlDeviceGetNvLinkState(0)"}
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])

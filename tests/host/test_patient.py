@@ -103,3 +103,8 @@ def test_only_paths_that_run_driver_code_are_read_patiently() -> None:
     assert driver_of("/sys/class/infiniband/mlx5_0/ports/1/state") == "/infiniband/"
     assert driver_of("/sys/devices/pci0000:00/0000:00:01.0/config") is None
     assert driver_of("/proc/cpuinfo") is None
+
+
+def test_calls_are_not_mistaken_for_files_of_a_driver() -> None:
+    assert driver_of("@ethtool eth0") == driver_of("@ethtool eth1") == "@ethtool"
+    assert driver_of("@statvfs /net/home") is None

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NVLink: are the links of each GPU up, as many and as fast as its product has."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import msgspec
+
+from gpuaudit.check import (
+    Expectations,
+    Finding,
+    Severity,
+    check,
+    expect,
+    fails,
+    not_applicable,
+    passes,
+    unknown,
+    warns,
+)
+from gpuaudit.facts.base import Absent
+from gpuaudit.facts.gpu import majority
+from gpuaudit.facts.node import Machine
+from gpuaudit.facts.nvlink import GpuLinks, NvLinks
+
+MB_PER_GB = 1000
+Links = Annotated[int, msgspec.Meta(ge=0, le=36)]
+Speed = Annotated[float, msgspec.Meta(gt=0, le=1000)]
+
+
+class NvlinkExpectations(Expectations, frozen=True, kw_only=True):
+    """Links by PCI ID of the GPU: how many are up, and GB/s of one in each direction.
+
+    A number of links of 0 among others means that a bridge may be missing by design.
+    """
+
+    active_links_by_id: dict[str, tuple[Links, ...]]
+    link_gb_per_s_by_id: dict[str, Speed]
+
+
+@check("nvlink-links-active", severity=Severity.CRITICAL)
+def links_active(links: NvLinks, node: Machine, want: NvlinkExpectations) -> Iterator[Finding]:
+    """Every GPU has as many NVLinks up as its product has.
+
+    ## Why it matters
+    Each link that is down takes its share of the bandwidth between the GPUs, and a ring runs at the
+    pace of its narrowest member. On NVSwitch boards a job may not start at all.
+
+    ## Evidence
+    nvmlDeviceGetNvLinkState, and NVML_FI_DEV_NVLINK_GET_STATE, which knows that a link sleeps.
+
+    ## How it is judged
+    The number of links that are up is one of `nvlink.active_links_by_id` for the GPU's PCI ID. A
+    product that the policy does not know is compared with its neighbours: a difference warns.
+
+    ## Exceptions
+    An answer of "not supported" is no link that is down: not applicable (PCIe boards, Grace without
+    switches, one GPU given to a guest). A link that sleeps is up. H100 NVL and PCIe use 12 of 18
+    links, and none without a bridge. Not applicable with MIG, with vGPU, in a guest with one GPU.
+
+    ## What to do
+    Run `nvidia-smi nvlink -s -i INDEX`, read the Fabric Manager log and the SXid and Xid 74 lines
+    of the kernel log, then reset the GPUs of the board together. A bridge: seat it again.
+
+    ## References
+    - https://docs.nvidia.com/deploy/nvml-api/group__NvLink.html
+    - https://resources.nvidia.com/en-us-tensor-core/nvidia-tensor-core-gpu-datasheet
+    """
+    same = majority(len(one.up) for one in links.gpus if one.links)
+    for one in links.gpus:
+        yield left_out(one, alone=bool(node.is_vm) and len(links.gpus) == 1) or of_count(
+            one, want, same
+        )
+
+
+def left_out(one: GpuLinks, *, alone: bool = False) -> Finding | None:
+    """The finding for a GPU whose links are not to be judged, or None."""
+    of = one.gpu.subject
+    if one.absent is not None:
+        return expect(one.absent, None, of=of)
+    if one.gpu.mig_runs:
+        return not_applicable(of, "MIG is on: its instances have no NVLink")
+    if one.gpu.is_vgpu:
+        return not_applicable(of, "a virtual GPU: its links are the host's affair")
+    if alone and not one.up:
+        return not_applicable(of, "the only GPU of a guest: its links lead to none of its own")
+    return None
+
+
+def of_count(one: GpuLinks, want: NvlinkExpectations, same: int | None) -> Finding:
+    """One GPU by its number of links."""
+    of, count = one.gpu.subject, len(one.up)
+    seen = f"{count} of {len(one.links)}"
+    allowed = want.active_links_by_id.get(str(one.gpu.pci_id))
+    if allowed is None:
+        if count != same:
+            return warns(of, f"{seen} links are up, other GPUs have {same}", seen, expected=same)
+        return not_applicable(of, f"{seen} links are up; the policy does not know this product")
+    if count in allowed:
+        return passes(of, seen, expected=allowed) if count else not_applicable(of, "no bridge")
+    down = ", ".join(str(link.number) for link in one.links if not link.up)
+    text = f"{seen} NVLinks are up (down: {down or 'none'})"
+    return fails(of, text, seen, expected=allowed, cost=lost_bandwidth(one, max(allowed)))
+
+
+def lost_bandwidth(one: GpuLinks, most: int) -> str | None:
+    """Missing links times the speed of one that is up, in one direction."""
+    speed = majority(link.mb_per_s for link in one.up if isinstance(link.mb_per_s, int))
+    if not one.up:
+        return "all NVLink bandwidth of this GPU"
+    if not isinstance(speed, int) or most <= len(one.up):
+        return None
+    lost, all_of_it = ((most - len(one.up)) * speed / MB_PER_GB, most * speed / MB_PER_GB)
+    return f"{lost:.0f} of {all_of_it:.0f} GB/s in each direction"
+
+
+@check("nvlink-link-speed", severity=Severity.HIGH)
+def link_speed(links: NvLinks, want: NvlinkExpectations) -> Iterator[Finding]:
+    """Every NVLink that is up runs at the speed of its product.
+
+    ## Why it matters
+    A link that trained at a lower speed slows every ring that uses it, and nothing else tells.
+
+    ## Evidence
+    NVML_FI_DEV_NVLINK_GET_SPEED of each link, in MB/s of one direction.
+
+    ## How it is judged
+    No link is below 99 % of `nvlink.link_gb_per_s_by_id` for the GPU's PCI ID (readings are cut to
+    whole MB/s). For other products a link that is slower than most of its GPU warns.
+
+    ## Exceptions
+    Not applicable where no link is up (nvlink-links-active judges that), with MIG and vGPU, and on
+    GPUs or drivers without this field. Links in their low power state keep the speed.
+
+    ## What to do
+    Run `nvidia-smi nvlink -s -i INDEX`, reset the GPUs of the board together, and look for NVLink
+    lines (Xid 74, SXid) in the kernel log if it comes back.
+
+    ## References
+    - https://docs.nvidia.com/deploy/nvml-api/group__nvmlFieldValueEnums.html
+    """
+    for one in links.gpus:
+        yield left_out(one) or of_speed(one, want.link_gb_per_s_by_id.get(str(one.gpu.pci_id)))
+
+
+def of_speed(one: GpuLinks, gb_per_s: float | None) -> Finding:
+    """One GPU by its slowest link."""
+    of = one.gpu.subject
+    if not one.up:
+        return not_applicable(of, "no NVLink is up")
+    told = {n.number: n.mb_per_s for n in one.up if isinstance(n.mb_per_s, int) and n.mb_per_s}
+    if len(told) < len(one.up):
+        absent = next((n.mb_per_s for n in one.up if isinstance(n.mb_per_s, Absent)), None)
+        return expect(absent, None, of=of) if absent else unknown(of, "a link tells no speed")
+    usual = majority(told.values()) or 0
+    wanted = usual if gb_per_s is None else gb_per_s * MB_PER_GB
+    slow = sorted(number for number, speed in told.items() if speed < wanted * 0.99)
+    seen, expected = (f"{x / MB_PER_GB:.1f} GB/s" for x in (min(told.values()), wanted))
+    if not slow:
+        return passes(of, seen, expected=expected)
+    judge = warns if gb_per_s is None else fails
+    lost = sum(wanted - told[number] for number in slow) / MB_PER_GB
+    text = f"slow links: {', '.join(map(str, slow))}"
+    return judge(of, text, seen, expected=expected, cost=f"{lost:.0f} GB/s in each direction")

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NVLink: links that are up, and their speed."""
+
+from typing import Any
+
+import pytest
+from fakenvml import healthy_h100
+from gpufacts import function, only, policy, section, verdicts
+from linkfacts import BARE, GUEST, down, links, replaced
+
+from gpuaudit.facts.gpuvalues import Setting
+from gpuaudit.facts.nvlink import NvLinks
+
+NVL, UNKNOWN_PRODUCT = 0x232110DE, 0x123410DE
+
+
+def active(found: NvLinks, node: Any = BARE, **want: Any) -> Any:
+    name = "nvlink-links-active"
+    return function(name)(found, node, policy(section(name), **want))
+
+
+def test_all_links_are_up() -> None:
+    assert verdicts(active(links())) == ["pass"] * 8
+
+
+def test_a_link_that_is_down_is_named_with_its_cost() -> None:
+    finding = only(active(links(down(3, 17))))
+    assert "16 of 18 NVLinks are up (down: 3, 17)" in finding.message
+    assert finding.cost == "53 of 478 GB/s in each direction"
+    assert only(active(links(down(*range(18))))).cost == "all NVLink bandwidth of this GPU"
+
+
+def test_a_link_that_sleeps_is_up() -> None:
+    asleep = {"NvLinkState(3)": 0, "FieldValues(165,3)": 2}
+    assert verdicts(active(links(asleep))) == ["pass"] * 8
+
+
+@pytest.mark.parametrize("numbers", [(4, 5, 10, 11, 16, 17), tuple(range(18))])
+def test_a_bridge_uses_twelve_links_or_is_not_there(numbers: tuple[int, ...]) -> None:
+    pci = healthy_h100()["devices"][2]["nvmlDeviceGetPciInfo"]["v"] | {"pciDeviceId": NVL}
+    found = links({**down(*numbers), "PciInfo": pci})
+    expected = "pass" if len(numbers) == 6 else "notapplicable"
+    assert verdicts(active(found))[2] == expected
+    assert verdicts(active(links({**down(4), "PciInfo": pci})))[2] == "fail"
+
+
+def test_an_unknown_product_is_compared_with_its_neighbours() -> None:
+    pci = healthy_h100()["devices"][2]["nvmlDeviceGetPciInfo"]["v"]
+    other = {"PciInfo": pci | {"pciDeviceId": UNKNOWN_PRODUCT}}
+    assert verdicts(active(links(other)))[2] == "notapplicable"
+    assert verdicts(active(links({**other, **down(1)})))[2] == "warn"
+
+
+def test_gpus_whose_links_are_not_judged() -> None:
+    nothing = {"NvLinkState(0)": {"e": 3}} | {f"NvLinkState({n})": {"e": 3} for n in range(18)}
+    assert verdicts(active(links(nothing)))[2] == "notapplicable"
+    failed = {f"NvLinkState({n})": {"e": 999} for n in range(18)}
+    assert verdicts(active(links(failed)))[2] == "unknown"
+    assert verdicts(active(replaced(links(down(1)), mig=Setting(1, 1))))[2] == "notapplicable"
+    assert verdicts(active(replaced(links(down(1)), virtualization=2)))[2] == "notapplicable"
+    gone = {f"NvLinkState({n})": {"e": 15} for n in range(18)}
+    assert verdicts(active(links(gone)))[2] == "unknown"
+    alone = links(down(*range(18)), gpu=0, count=1)
+    assert verdicts(active(alone, GUEST)) == ["notapplicable"]
+    assert verdicts(active(alone, BARE)) == ["fail"]
+
+
+def speed(found: NvLinks) -> Any:
+    return function("nvlink-link-speed")(found, policy(section("nvlink-link-speed")))
+
+
+def test_speed_of_the_links() -> None:
+    assert verdicts(speed(links())) == ["pass"] * 8
+    finding = only(speed(links({"FieldValues(164,7)": 13281})))
+    assert (finding.observed, finding.expected) == ("13.3 GB/s", "26.6 GB/s")
+    assert (finding.message, finding.cost) == ("slow links: 7", "13 GB/s in each direction")
+    assert verdicts(speed(links({"FieldValues(164,7)": {"e": 3}})))[2] == "notapplicable"
+    assert verdicts(speed(links({"FieldValues(164,7)": {"e": 999}})))[2] == "unknown"
+    assert verdicts(speed(links({"FieldValues(164,7)": 0})))[2] == "unknown"
+    assert verdicts(speed(links(down(*range(18)))))[2] == "notapplicable"
+
+
+def test_a_slow_link_of_an_unknown_product_warns() -> None:
+    pci = healthy_h100()["devices"][2]["nvmlDeviceGetPciInfo"]["v"]
+    other = {"PciInfo": pci | {"pciDeviceId": UNKNOWN_PRODUCT}}
+    assert verdicts(speed(links(other)))[2] == "pass"
+    assert verdicts(speed(links({**other, "FieldValues(164,7)": 20000})))[2] == "warn"
