@@ -46,8 +46,8 @@ def debug(environment: Environment, want: EnvironmentExpectations) -> Findings:
     that starts from there is slower, and none of them says so.
 
     ## Evidence
-    /etc/environment, pam_env.conf, /etc/profile, profile.d, bashrc, /etc/nccl.conf, systemd units
-    that start jobs; /proc/self/environ of the audit itself.
+    /etc/environment, pam_env.conf, /etc/profile, profile.d, bashrc, /etc/nccl.conf and Podman's
+    containers.conf; systemd units that start jobs; /proc/self/environ of the audit itself.
 
     ## How it is judged
     Each assignment is compared with the patterns of `environment.never`, which fail, and of

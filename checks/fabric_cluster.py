@@ -93,7 +93,7 @@ def of_place(gpu: Gpu, usual: tuple[str, int] | None) -> Finding:
 def switches(
     scan: GpuScan, found: NvSwitches, node: Machine, want: FabricClusterExpectations
 ) -> Iterator[Finding]:
-    """Every NVSwitch answers, belongs to the NVIDIA driver, and none is missing.
+    """Every NVSwitch answers and has its driver, and none is missing.
 
     ## Why it matters
     Without one of its switches the board has no fabric at all, or a part of its bandwidth.

@@ -51,13 +51,15 @@ def imex(scan: GpuScan, found: Imex, want: FabricImexExpectations) -> Finding:
     """
     if scan.in_container:
         raise NotApplicable("in a container: IMEX runs on the host")
-    if isinstance(found.running, Absent) or isinstance(found.nodes, Absent):
-        absent = found.running if isinstance(found.running, Absent) else found.nodes
-        return expect(absent, None, of=DAEMON)
-    if found.nodes < 2 or not want.multi_node:
-        if found.running and not want.multi_node:
+    if not want.multi_node:
+        if found.running is True:
             return warns(DAEMON, "it runs, though this product has no NVLink between nodes", "runs")
+        raise NotApplicable("this product has no NVLink between nodes")
+    if isinstance(found.nodes, int) and found.nodes < 2:
         raise NotApplicable(NO_DOMAIN)
+    absent = next((one for one in (found.nodes, found.running) if isinstance(one, Absent)), None)
+    if absent is not None:
+        return expect(absent, None, of=DAEMON)
     state = "runs" if found.running else "does not run"
     text = f"{NODES} lists {found.nodes} nodes, but the daemon {state}"
     return expect(state, "runs", of=DAEMON, message=text, otherwise=Verdict.WARN)

@@ -15,11 +15,11 @@ from gpuaudit.check import (
     check,
     expect,
     expect_rate,
+    for_absent,
 )
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.counters import Earlier
 from gpuaudit.facts.edac import CORRECTED, Controller, MemoryErrors
-from gpuaudit.finding import for_absent
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
 

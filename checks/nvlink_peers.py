@@ -80,8 +80,8 @@ def place(fabric: Fabric) -> tuple[str, int]:
 def left_out(one: GpuLinks, others: list[GpuLinks]) -> Finding | None:
     """The finding for a GPU that is not to be judged, or None."""
     of, gpu = one.gpu.subject, one.gpu
-    if gpu.lost:
-        return expect(gpu.lost, None, of=of)
+    if one.absent is not None and one.absent.kind != "unsupported":
+        return expect(one.absent, None, of=of)
     if gpu.mig_runs or gpu.is_vgpu:
         return not_applicable(of, "MIG or a virtual GPU: there is no peer access")
     if gpu.virtualization in VGPU_HOSTS:

@@ -64,7 +64,8 @@ def port_state(ports: RdmaPorts, roles: RdmaRoles) -> Iterator[Finding]:
     A port without a link that is for storage, management or nothing known may be unused: not
     judged. In a guest, and where no PCI tree is known, four or more adapters alike count as
     compute, and one of them that is down only warns. Virtual functions on their host and software
-    devices (rxe, siw) are left out.
+    devices (rxe, siw) are left out. Rails without a cable on purpose: name the others in
+    NCCL_IB_HCA in /etc/nccl.conf.
 
     ## What to do
     Polling: reseat or replace the cable, look at the switch port. Disabled: `ip link set IF up`,

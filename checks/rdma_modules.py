@@ -12,6 +12,7 @@ from gpuaudit.check import (
     check,
     expect,
     fails,
+    not_applicable,
     passes,
     unknown,
     warns,
@@ -49,8 +50,9 @@ def adapter_driver(pci: PciDevices) -> Iterator[Finding]:
     RDMA, have an RDMA device. An Ethernet one without any driver warns.
 
     ## Exceptions
-    Adapters that are handed to guests (vfio-pci) and virtual functions are left out. Ethernet
-    adapters none of which has an RDMA device are ordinary network cards here.
+    Adapters that are handed to guests (vfio-pci) and virtual functions are left out. Ports of one
+    card that are bonded share one RDMA device. Ethernet adapters none of which has an RDMA device
+    are ordinary network cards here.
 
     ## What to do
     Run `modprobe mlx5_ib` (or `dracut`/`update-initramfs` if only the initramfs lacks it), and
@@ -65,11 +67,14 @@ def adapter_driver(pci: PciDevices) -> Iterator[Finding]:
     found = [nic for nic in nics if is_fabric(nic) or nic.id in models]
     if not found:
         raise NotApplicable("no RDMA adapter is on the PCI bus")
+    cards = {nic.slot for nic in nics if nic.rdma}
     for nic in found:
         if nic.rdma is None:
             yield unknown(nic.address, "whether it has an RDMA device was not recorded")
         elif nic.rdma:
             yield passes(nic.address, nic.driver)
+        elif nic.slot in cards and nic.driver:
+            yield not_applicable(nic.address, "the RDMA device of its card is on another function")
         else:
             blame = warns if nic.unbound and not is_fabric(nic) else fails
             why = f"driver {nic.driver} is bound without RDMA" if nic.driver else "no driver"

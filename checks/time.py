@@ -12,6 +12,7 @@ from gpuaudit.check import (
     Severity,
     check,
     fails,
+    for_absent,
     passes,
     warns,
 )
@@ -19,7 +20,6 @@ from gpuaudit.facts.base import Absent
 from gpuaudit.facts.bootunits import BootUnits
 from gpuaudit.facts.clock import ClockSource, KernelClock, TimeService, at_boot
 from gpuaudit.facts.node import Machine
-from gpuaudit.finding import for_absent
 
 # Red Hat's reference guide: 10 million readings take 0.57 s (tsc), 12.3 s (hpet), 25.5 s (acpi_pm).
 SLOW_COST = "each reading of the time takes 1.2 us (hpet) or 2.6 us (acpi_pm) instead of 0.06 us"

@@ -16,7 +16,7 @@ SECRET = b"hunter2"
 SCRIPT = """\
 export HF_TOKEN=hunter2
 # NCCL_DEBUG=hunter2
-export NCCL_DEBUG=INFO AWS_SECRET_ACCESS_KEY="hunter2 x"
+export "TOKEN=hunter2" NCCL_DEBUG=INFO AWS_SECRET_ACCESS_KEY="hunter2 x"
 curl -H 'Authorization: hunter2' https://example.org
 if true; then
   export NCCL_ALGO=Ring; export API=hunter2
@@ -38,6 +38,7 @@ TREE: Tree = {
     "/etc/security/pam_env.conf": "TOKEN DEFAULT=hunter2\nNCCL_NET DEFAULT=IB\n",
     "/etc/systemd/system/docker.service": UNIT,
     "/etc/systemd/system/k3s.service": "[Service]\nEnvironmentFile=/etc/k3s.env\n",
+    "/etc/containers/containers.conf": '[containers]\nenv = ["A=hunter2", "NCCL_DEBUG=INFO"]\n',
     "/etc/k3s.env": "K3S_TOKEN=hunter2\nNCCL_NET=Socket\n",
     "/etc/docker/daemon.json": '{"proxies": {"http-proxy": "http://me:hunter2@proxy"}}',
     "/etc/containerd/config.toml": '[a."b".auth]\n  password = "hunter2"\n  auth = "hunter2"\n',

@@ -32,7 +32,7 @@ class Place(NamedTuple):
 
 
 NEARBY, MAX_QUOTED = 200, 8192  # how far a test is looked for, and what shlex can do in time
-PLAIN, SHELL, PAM, NCCL = "plain", "shell", "pam", "nccl"
+PLAIN, SHELL, PAM, NCCL, QUOTED = "plain", "shell", "pam", "nccl", "quoted"
 FILES = {
     "/etc/environment": Place(PLAIN, "logins"),
     "/etc/security/pam_env.conf": Place(PAM, "logins"),
@@ -42,6 +42,7 @@ FILES = {
     "/etc/csh.cshrc": Place(SHELL, "csh"),
     "/etc/zshenv": Place(SHELL, "zsh"),
     "/etc/zsh/zshenv": Place(SHELL, "zsh"),
+    "/etc/containers/containers.conf": Place(QUOTED, "containers of Podman"),
 }
 NCCL_FILE = Place(NCCL, "every program with NCCL")
 
@@ -120,6 +121,14 @@ def nccl(text: str) -> Found:
             yield name, value, number, False
 
 
+def quoted(text: str) -> Found:
+    """The list `env` of containers.conf(5), on one line or several."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.lstrip().startswith("#"):
+            for name, value in re.findall(r"\"([A-Za-z_]\w*)=([^\"]*)\"", line, re.ASCII):
+                yield name, value, number, False
+
+
 def shell(text: str) -> Found:
     """What a script of sh or csh exports.
 
@@ -182,4 +191,4 @@ def unquoted(value: str) -> str:
         return text.strip("\"'")
 
 
-PARSERS = {PLAIN: plain, PAM: pam, NCCL: nccl, SHELL: shell}
+PARSERS = {PLAIN: plain, PAM: pam, NCCL: nccl, QUOTED: quoted, SHELL: shell}

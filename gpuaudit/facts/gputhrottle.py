@@ -3,17 +3,19 @@
 
 from gpuaudit.facts.base import Absent, probe
 from gpuaudit.facts.counters import Counted, Totals
-from gpuaudit.facts.gpu import Gpus
-from gpuaudit.facts.gpuanswer import release_of
+from gpuaudit.facts.gpu import Gpu, Gpus
+from gpuaudit.facts.gpuanswer import absence, release_of
+from gpuaudit.facts.gpurecord import Call
 from gpuaudit.facts.nvlink import total
 from gpuaudit.facts.nvml import Nvml
+from gpuaudit.host.answers import NvmlAnswers
 
 NS_PER_MS = 1_000_000
 THERMAL = {75: "thermal-ms"}
 REASONS = {269: "software-thermal-ms", 270: "hardware-thermal-ms", 271: "power-brake-ms"}
 SINCE = 580
 """From this release on: 575 had other numbers for the three, and 269 told something else."""
-NONE = Absent("unsupported", "this GPU or driver does not count the time below its clocks")
+NONE = Absent("failed", "NVML answered something else than a time")
 
 
 class GpuThrottle(Counted, frozen=True, kw_only=True):
@@ -41,5 +43,11 @@ def gpu_throttle(nvml: Nvml, gpus: Gpus) -> GpuThrottle:
     for gpu in asked:
         told = ((name, total(nvml.answers, gpu, field)) for field, name in fields.items())
         found = {name: ns // NS_PER_MS for name, ns in told if ns is not None}
-        by_gpu[gpu.index] = gpu.lost or found or NONE
+        by_gpu[gpu.index] = gpu.lost or found or why(nvml.answers, gpu, min(fields), gpus.driver)
     return GpuThrottle(by_gpu=by_gpu, addresses={g.index: g.address for g in asked if g.address})
+
+
+def why(answers: NvmlAnswers, gpu: Gpu, field: int, driver: str | None) -> Absent:
+    """Why there is no counter, by the first of them."""
+    answer = answers.of_device(gpu.index, f"nvmlDeviceGetFieldValues({field})")
+    return NONE if answer.ok else absence(answer, Call(f"FieldValues({field})", int), driver)

@@ -8,7 +8,6 @@ from gpuaudit.host.nvml_calls import (
     each,
     fabric_info,
     fabric_info_before_550,
-    field_value,
     gsp_mode,
     gsp_version,
     memory_info,
@@ -19,6 +18,7 @@ from gpuaudit.host.nvml_calls import (
     sram_ecc,
     whole,
 )
+from gpuaudit.host.nvml_fields import field_value
 
 MEMORY_TEMPERATURE = 82
 """NVML_FI_DEV_MEMORY_TEMP of nvml.h, in degrees Celsius; HBM has it."""

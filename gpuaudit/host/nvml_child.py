@@ -33,14 +33,13 @@ from gpuaudit.host.nvml_calls import (
     Read,
     attempt,
     each,
-    field_key,
-    field_values,
     initialise,
     load_binding,
     of,
     without_driver,
 )
 from gpuaudit.host.nvml_events import COUNT, INIT, Event
+from gpuaudit.host.nvml_fields import field_key, field_values
 from gpuaudit.host.nvml_problems import (
     FUNCTION_NOT_FOUND,
     INVALID_ARGUMENT,

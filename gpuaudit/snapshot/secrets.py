@@ -17,6 +17,7 @@ WORD = re.compile(
     r"\"([A-Za-z_]\w*)=[^\"]*\"?|'([A-Za-z_]\w*)=[^']*'?"
     r"|\b([A-Za-z_]\w*)=(?:\"[^\"]*\"|'[^']*'|[^\s\"'])*"
 )
+QUOTED = re.compile(r"(?<![=\w])(?:\"([A-Za-z_]\w*)=[^\"]*\"?|'([A-Za-z_]\w*)=[^']*'?)")
 NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 ALL_EXPORTED = re.compile(r"\s*set\s+(?:-a|-o\s+allexport)\b")
 CONFIG = re.compile(r"/etc/.*\.(?:json|toml|conf|yaml)$")
@@ -70,7 +71,7 @@ def variables(line: str) -> str:
         return line
     if line.lstrip().startswith("#") or not any(map(matters, NAME.findall(line))):
         return "\n" * line.count("\n")
-    return set_pattern().sub(without_value, line)
+    return QUOTED.sub(hidden_word, set_pattern().sub(without_value, line))
 
 
 def without_value(match: re.Match[str]) -> str:
@@ -89,6 +90,6 @@ def unit(line: str) -> str:
 
 def hidden_word(match: re.Match[str]) -> str:
     """NAME=hidden in the same quotes."""
-    name = match[1] or match[2] or match[3]
+    name = next(group for group in match.groups() if group)
     quote = match[0][0] if match[0][0] in "\"'" else ""
     return match[0] if matters(name) else f"{quote}{name}={HIDDEN}{quote}"

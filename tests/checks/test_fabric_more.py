@@ -89,9 +89,9 @@ def imex(check_id: str, pci_id: str = "10de:2330", bus: Any = EIGHT, **fields: A
         ({"nodes": 18, "running": True}, GB200, "pass"),
         ({"nodes": 18}, GB200, "warn"),
         ({"running": True}, "10de:2330", "warn"),
-        ({"running": DENIED}, GB200, "unknown"),
+        ({"nodes": 18, "running": DENIED}, GB200, "unknown"),
         ({"nodes": DENIED}, GB200, "unknown"),
-        ({"running": UNSUPPORTED}, GB200, "notapplicable"),
+        ({"nodes": 18, "running": UNSUPPORTED}, GB200, "notapplicable"),
     ],
 )
 def test_imex(fields: dict[str, Any], pci_id: str, verdict: str) -> None:
@@ -100,8 +100,9 @@ def test_imex(fields: dict[str, Any], pci_id: str, verdict: str) -> None:
 
 def test_imex_where_there_is_no_domain() -> None:
     for nodes in (0, 1, 18):
-        with pytest.raises(NotApplicable):
-            imex("fabric-imex", nodes=nodes)
+        for running in (False, DENIED):
+            with pytest.raises(NotApplicable):
+                imex("fabric-imex", nodes=nodes, running=running)
     for nodes in (0, 1):
         with pytest.raises(NotApplicable):
             imex("fabric-imex", GB200, nodes=nodes, running=bool(nodes))

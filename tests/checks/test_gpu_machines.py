@@ -41,6 +41,8 @@ def document(device: str, driver: str, values: dict[str, Any], errors: dict[str,
     found["system"]["nvmlSystemGetNVMLVersion"] = {"v": f"12.{driver}"}
     gpu = found["devices"][0]
     gpu[f"{GET}PciInfo"]["v"]["pciDeviceId"] = int(device, 16) << 16 | 0x10DE
+    fast = dict.fromkeys(("MaxClockInfo(1)", "MaxClockInfo(2)", "MaxCustomerBoostClock(0)"), 9001)
+    values = {"GspFirmwareVersion": driver, **fast, **values}
     gpu |= {f"{GET}{name}": {"v": value} for name, value in values.items()}
     gpu |= {f"{GET}{name}": {"e": code} for name, code in errors.items()}
     return found

@@ -22,7 +22,7 @@ from gpufacts import (
 
 from gpuaudit.facts.c2c import C2cLinks
 from gpuaudit.facts.confidential import Confidential
-from gpuaudit.facts.gpuvalues import Memory, Setting
+from gpuaudit.facts.gpuvalues import Memory, Pci, Setting
 from gpuaudit.facts.services import Processes
 from gpuaudit.host import NotApplicable, Unavailable
 from gpuaudit.host.processes import Process
@@ -68,8 +68,7 @@ def test_an_inforom_is_compared_with_its_own_model_only() -> None:
     alike = function("gpu-inforom-alike")
     with pytest.raises(NotApplicable):
         findings(alike(gpus(count=1)))
-    pci = gpus().records[3].pci
-    other = changed(pci=type(pci)(bus_id="x", device_id=0x233110DE), inforom="other")  # type: ignore[call-arg]  # a Pci
+    other = changed(pci=Pci(bus_id="x", device_id=0x233110DE), inforom="other")
     assert verdicts(alike(other)) == ["pass"] * 8
 
 

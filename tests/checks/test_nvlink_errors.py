@@ -29,27 +29,27 @@ def reading(seconds: float | None = None, **totals: int) -> Earlier:
 
 
 def errors(check_id: str, changes: dict[str, Any], earlier: Earlier | None = None) -> Any:
-    name = f"nvlink-{check_id}"
-    return function(name)(links(changes), earlier or reading(), policy(section(name)))
+    want = policy(section(check_id))
+    return function(check_id)(links(changes), earlier or reading(), want)
 
 
 def test_no_errors_pass() -> None:
-    for check_id in ("crc-errors", "replays", "recovery-errors"):
+    for check_id in ("nvlink-crc-errors", "nvlink-replays", "nvlink-recovery-errors"):
         assert verdicts(errors(check_id, {})) == ["pass"] * 8
 
 
 @pytest.mark.parametrize(
     ("check_id", "field", "now", "earlier", "verdict"),
     [
-        ("crc-errors", 163, 5000, reading(), "pass"),
-        ("crc-errors", 163, 9_000_000, reading(), "unknown"),
-        ("crc-errors", 163, 9_000_000, reading(HOUR_S, crc_errors_3=9_000_000), "pass"),
-        ("crc-errors", 163, 9_000_000, reading(HOUR_S, crc_errors_3=0), "warn"),
-        ("replays", 161, 90, reading(), "pass"),
-        ("replays", 161, 900, reading(DAY_S, replays_3=0), "warn"),
-        ("recovery-errors", 162, 1, reading(), "unknown"),
-        ("recovery-errors", 162, 1, reading(DAY_S, recoveries_3=1), "pass"),
-        ("recovery-errors", 162, 2, reading(DAY_S, recoveries_3=1), "fail"),
+        ("nvlink-crc-errors", 163, 5000, reading(), "pass"),
+        ("nvlink-crc-errors", 163, 9_000_000, reading(), "unknown"),
+        ("nvlink-crc-errors", 163, 9_000_000, reading(HOUR_S, crc_errors_3=9_000_000), "pass"),
+        ("nvlink-crc-errors", 163, 9_000_000, reading(HOUR_S, crc_errors_3=0), "warn"),
+        ("nvlink-replays", 161, 90, reading(), "pass"),
+        ("nvlink-replays", 161, 900, reading(DAY_S, replays_3=0), "warn"),
+        ("nvlink-recovery-errors", 162, 1, reading(), "unknown"),
+        ("nvlink-recovery-errors", 162, 1, reading(DAY_S, recoveries_3=1), "pass"),
+        ("nvlink-recovery-errors", 162, 2, reading(DAY_S, recoveries_3=1), "fail"),
     ],
 )
 def test_errors_are_judged_by_their_rate(
@@ -63,25 +63,25 @@ def test_errors_are_judged_by_their_rate(
 def test_what_blackwell_counts() -> None:
     hopper = {f"FieldValues({field},{n})": {"e": 3} for field in (161, 162, 163) for n in range(18)}
     blackwell = {f"FieldValues({field},0)": 0 for field in (206, 208, 211, 213, 214, 219)}
-    assert verdicts(errors("crc-errors", {**hopper, **blackwell}))[2] == "notapplicable"
-    assert verdicts(errors("recovery-errors", {**hopper, **blackwell}))[2] == "pass"
+    assert verdicts(errors("nvlink-crc-errors", {**hopper, **blackwell}))[2] == "notapplicable"
+    assert verdicts(errors("nvlink-recovery-errors", {**hopper, **blackwell}))[2] == "pass"
     broken = {**hopper, **blackwell, "FieldValues(214,0)": 1}
     earlier = reading(DAY_S, failed_recoveries_0=0)
-    finding = findings(errors("recovery-errors", broken, earlier))[2]
+    finding = findings(errors("nvlink-recovery-errors", broken, earlier))[2]
     assert (finding.verdict.value, "failed recoveries on link 0" in finding.message) == (
         "fail",
         True,
     )
-    assert verdicts(errors("recovery-errors", hopper))[2] == "notapplicable"
+    assert verdicts(errors("nvlink-recovery-errors", hopper))[2] == "notapplicable"
     failed = {call: {"e": 999} for call in hopper}
-    assert verdicts(errors("recovery-errors", failed))[2] == "unknown"
+    assert verdicts(errors("nvlink-recovery-errors", failed))[2] == "unknown"
 
 
 def test_what_ampere_counts() -> None:
     hopper = {f"FieldValues({field},{n})": {"e": 3} for field in (161, 162, 163) for n in range(18)}
     ampere = {f"FieldValues({field})": 0 for field in (38, 45, 52, 59)}
-    for check_id in ("crc-errors", "replays", "recovery-errors"):
+    for check_id in ("nvlink-crc-errors", "nvlink-replays", "nvlink-recovery-errors"):
         assert verdicts(errors(check_id, {**hopper, **ampere}))[2] == "pass"
     again = {**hopper, **ampere, "FieldValues(52)": 500}
-    finding = findings(errors("replays", again, reading(DAY_S, replays=0)))[2]
+    finding = findings(errors("nvlink-replays", again, reading(DAY_S, replays=0)))[2]
     assert (finding.verdict.value, "replays on NVLink" in finding.message) == ("warn", True)

@@ -25,6 +25,11 @@ def test_adapter_driver() -> None:
     assert drivers(nic(one, rdma=False, **fabric)) == [(one, "fail")]
     assert drivers(nic(one, rdma=None, **fabric)) == [(one, "unknown")]
     assert drivers(nic(one, rdma=True), nic(two, rdma=False)) == [(one, "pass"), (two, "fail")]
+    bonded = nic("0000:01:00.1", rdma=False)
+    assert drivers(nic(one, rdma=True), bonded) == [
+        (one, "pass"),
+        ("0000:01:00.1", "notapplicable"),
+    ]
     idle = nic(two, rdma=False, driver=None)
     assert drivers(nic(one, rdma=True), idle) == [(one, "pass"), (two, "warn")]
     handed_out = nic(two, rdma=False, driver="vfio-pci", **fabric)

@@ -81,7 +81,10 @@ def test_ways_to_the_gpus(tmp_path: Path, tree: Tree, how: str | None) -> None:
 
 
 def test_garbled_files_tell_nothing(tmp_path: Path) -> None:
-    bad: dict[str, Any] = {"/etc/docker/daemon.json": "{", "/etc/containerd/config.toml": "version\n"}
+    bad: dict[str, Any] = {
+        "/etc/docker/daemon.json": "{",
+        "/etc/containerd/config.toml": "version\n",
+    }
     found = probed(tmp_path, DOCKERD | CONTAINERD_PROGRAM | bad)
     assert [type(way.how) for way in found.ways] == [Absent, Absent]
     assert isinstance(found.docker, Absent)

@@ -20,9 +20,9 @@ from fakenode.classes import class_files
 from fakenode.commands import commands
 from fakenode.cpus import cpu_files
 from fakenode.driver import driver_files
-from fakenode.hoststate import hoststate_commands, hoststate_files
 from fakenode.environment import device_statuses, environment_files
 from fakenode.hostconfig import hostconfig_files
+from fakenode.hoststate import hoststate_commands, hoststate_files
 from fakenode.kernellog import kernel_log_files
 from fakenode.network import network_commands, network_files
 from fakenode.nvml import nvml_document

@@ -187,7 +187,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(threads_that_fit, {"cpu-openmp-threads": "pass"}),
     Fault(busy_before_the_job, {"cpu-load": "warn"}),
     Fault(waits_for_memory, {"cpu-pressure": "warn"}),
-    Fault(a_gpu_process_hangs, {"process-uninterruptible": "fail"}),
+    Fault(a_gpu_process_hangs, {"process-uninterruptible": "fail", "kernel-hung-tasks": "warn"}),
     Fault(a_process_waits_for_a_moment, {}),
     Fault(a_zombie_whose_threads_live, {"process-zombies": "warn"}),
     Fault(many_zombies, {"process-zombies": "warn"}),

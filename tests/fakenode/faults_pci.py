@@ -154,7 +154,10 @@ FAULTS: tuple[Fault, ...] = (
     Fault(drive_at_gen3, {"pcie-link-speed": "fail"}),
     Fault(storage_nic_at_gen3, {"pcie-link-speed": "fail"}),
     Fault(idle_gpu_at_gen1, {"pcie-link-speed": "unknown"}),
-    Fault(busy_gpu_at_gen3, {"clocks-locked": "pass", "pcie-link-speed": "fail"}),
+    Fault(
+        busy_gpu_at_gen3,
+        {"clocks-locked": "pass", "gpu-processes-left": "warn", "pcie-link-speed": "fail"},
+    ),
     Fault(switch_uplink_at_8_lanes, {"pcie-path-narrowest": "fail"}),
     Fault(switch_uplink_at_gen4, {"pcie-path-narrowest": "fail"}),
     Fault(slot_too_slow, {"pcie-slot-limit": "warn"}),
