@@ -20,6 +20,7 @@ from gpuaudit.check import (
 )
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.gpu import Gpu, Gpus, majority
+from gpuaudit.facts.gpurecord import VGPU_HOSTS
 from gpuaudit.facts.gpuscan import GpuScan
 from gpuaudit.facts.gpuvalues import FABRIC_COMPLETED, Fabric
 from gpuaudit.facts.node import Machine
@@ -50,8 +51,9 @@ def cluster(gpus: Gpus) -> Iterator[Finding]:
     Both are those of most GPUs of the node.
 
     ## Exceptions
-    One GPU is not compared. Not applicable before the registration (fabric-state), and on GPUs
-    without a fabric (PCIe, A100). A cluster UUID of zeros is normal on a single node.
+    One GPU is not compared. Not applicable before the registration (fabric-state), on GPUs without
+    a fabric (PCIe, A100), and on a vGPU host, whose guests have partitions. A cluster
+    UUID of zeros is normal on a single node.
 
     ## What to do
     Look at the partitions that Fabric Manager or NMX-C gave out, correct them, and reset the GPUs.
@@ -80,6 +82,8 @@ def of_place(gpu: Gpu, usual: tuple[str, int] | None) -> Finding:
     mine = place(gpu)
     if isinstance(gpu.fabric, Absent):
         return expect(gpu.fabric, None, of=gpu.subject)
+    if gpu.virtualization in VGPU_HOSTS:
+        return not_applicable(gpu.subject, "a host of guests: each has a partition of its own")
     if mine is None or usual is None:
         return not_applicable(gpu.subject, "the GPU has not joined a fabric: see fabric-state")
     seen, wanted = (f"cluster {uuid or 'none'}, clique {clique}" for uuid, clique in (mine, usual))

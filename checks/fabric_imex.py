@@ -6,6 +6,7 @@ from gpuaudit.check import (
     Finding,
     NotApplicable,
     Severity,
+    Unavailable,
     Verdict,
     check,
     expect,
@@ -15,6 +16,7 @@ from gpuaudit.facts.base import Absent
 from gpuaudit.facts.gpuscan import GpuScan
 from gpuaudit.facts.imex import CHANNELS, DAEMON, NODES, Imex
 
+UNTOLD = "which GPUs this machine has was not recorded"
 NO_DOMAIN = "no IMEX domain of several nodes is configured"
 
 
@@ -51,6 +53,8 @@ def imex(scan: GpuScan, found: Imex, want: FabricImexExpectations) -> Finding:
     """
     if scan.in_container:
         raise NotApplicable("in a container: IMEX runs on the host")
+    if not want.multi_node and scan.functions is None:
+        raise Unavailable(UNTOLD, "not-recorded")
     if not want.multi_node:
         if found.running is True:
             return warns(DAEMON, "it runs, though this product has no NVLink between nodes", "runs")
@@ -89,6 +93,8 @@ def imex_channels(scan: GpuScan, found: Imex, want: FabricImexExpectations) -> F
     ## References
     - https://docs.nvidia.com/multi-node-nvlink-systems/imex-guide/imexchannels.html
     """
+    if not want.multi_node and scan.functions is None and not scan.in_container:
+        raise Unavailable(UNTOLD, "not-recorded")
     if scan.in_container or not want.multi_node:
         raise NotApplicable("a container, or a product without NVLink between nodes")
     absent = next((one for one in (found.nodes, found.running) if isinstance(one, Absent)), None)

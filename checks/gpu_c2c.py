@@ -8,6 +8,7 @@ from gpuaudit.check import (
     Finding,
     NotApplicable,
     Severity,
+    Unavailable,
     check,
     expect,
     fails,
@@ -17,6 +18,7 @@ from gpuaudit.check import (
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.c2c import C2cLinks
 from gpuaudit.facts.gpu import Gpu, Gpus
+from gpuaudit.facts.gpuscan import GpuScan
 
 
 class GpuC2cExpectations(Expectations, frozen=True, kw_only=True):
@@ -26,7 +28,9 @@ class GpuC2cExpectations(Expectations, frozen=True, kw_only=True):
 
 
 @check("gpu-c2c-link", severity=Severity.CRITICAL)
-def c2c_link(gpus: Gpus, links: C2cLinks, want: GpuC2cExpectations) -> Iterator[Finding]:
+def c2c_link(
+    scan: GpuScan, gpus: Gpus, links: C2cLinks, want: GpuC2cExpectations
+) -> Iterator[Finding]:
     """NVLink-C2C joins every GPU with its Grace CPU.
 
     ## Why it matters
@@ -52,6 +56,8 @@ def c2c_link(gpus: Gpus, links: C2cLinks, want: GpuC2cExpectations) -> Iterator[
     - https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
     - https://docs.nvidia.com/grace-perf-tuning-guide/
     """
+    if not want.link and scan.functions is None:
+        raise Unavailable("which GPUs this machine has was not recorded", "not-recorded")
     if not want.link:
         raise NotApplicable("this product has no NVLink-C2C")
     for gpu in gpus.asked():

@@ -23,7 +23,7 @@ from gpuaudit.facts.gpuscan import GpuScan
 from gpuaudit.facts.services import Processes
 
 MIB = 1 << 20
-PIDS = ("compute_pids", "graphics_pids", "mps_pids")
+PIDS = ("compute_pids", "mps_pids", "graphics_pids")
 
 
 class GpuLeftoverExpectations(Expectations, frozen=True, kw_only=True):
@@ -35,7 +35,7 @@ class GpuLeftoverExpectations(Expectations, frozen=True, kw_only=True):
 
 def holders(gpu: Gpu) -> set[int] | Absent:
     """Every process that NVML knows on the GPU, or why that is not to be had."""
-    told = [getattr(gpu, field) for field in PIDS]
+    told = [getattr(gpu, field) for field in PIDS[: 2 if gpu.has_display else 3]]
     missing = [one for one in told if isinstance(one, Absent) and one.kind != "unsupported"]
     if missing or isinstance(told[0], Absent):
         return missing[0] if missing else told[0]
@@ -66,7 +66,8 @@ def processes_left(
     is meant to run now only the scheduler knows.
 
     ## Exceptions
-    The MPS server and display servers are allowed. The nightly profile leaves this check out: a GPU
+    The MPS server and display servers are allowed, and all that draws on a GPU with a display. The
+    nightly profile leaves this check out: a GPU
     at work has processes. Not applicable inside a job or a container, where the processes may be
     its own, and with MIG and vGPU.
 
@@ -117,8 +118,8 @@ def memory_free(gpus: Gpus, scan: GpuScan, want: GpuLeftoverExpectations) -> Ite
 
     ## Exceptions
     Where processes run, they hold it: gpu-processes-left. The nightly profile leaves it out. Not
-    applicable inside a job or container, with MIG and vGPU, on Grace, where the kernel uses GPU
-    memory as its own (C2C), and on drivers before 510, which count the reserved part as used.
+    applicable inside a job or container, with MIG and vGPU, with a display, on Grace, where the
+    kernel uses GPU memory as its own (C2C), and before driver 510, which counts what it reserves.
 
     ## What to do
     Run `fuser -v /dev/nvidia*` as root, end what has the GPU open, and reset the GPU with
@@ -135,8 +136,8 @@ def memory_free(gpus: Gpus, scan: GpuScan, want: GpuLeftoverExpectations) -> Ite
 def of_memory(gpu: Gpu, most_mib: int) -> Finding:
     """One GPU."""
     of, found, memory = gpu.subject, holders(gpu), gpu.memory
-    if gpu.mig_runs or gpu.is_vgpu or is_coherent(gpu):
-        return not_applicable(of, "MIG, a virtual GPU, or memory that the kernel shares (Grace)")
+    if gpu.mig_runs or gpu.is_vgpu or is_coherent(gpu) or gpu.has_display:
+        return not_applicable(of, "MIG, a virtual GPU, a display, or memory of the kernel (Grace)")
     if isinstance(memory, Absent) or isinstance(found, Absent):
         return expect(memory if isinstance(memory, Absent) else found, None, of=of)
     if memory.reserved is None:

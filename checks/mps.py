@@ -107,7 +107,7 @@ def compute_mode(mps: Mps, gpus: Gpus) -> Findings:
     - https://docs.nvidia.com/deploy/mps/index.html
     """
     if not mps.daemons:
-        raise NotApplicable("no MPS control daemon runs here")
+        raise NotApplicable(mps.hidden.reason if mps.hidden else "no MPS control daemon runs here")
     if 0 not in mps.daemons.values() and None not in mps.daemons.values():
         raise NotApplicable("the MPS control daemon belongs to a user, who cannot set the mode")
     for gpu in gpus.asked():

@@ -24,6 +24,7 @@ from gpuaudit.facts.node import Machine
 from gpuaudit.facts.nvlink import GpuLinks, NvLinks
 
 MB_PER_GB = 1000
+WHOLE_BOARD = 8
 Links = Annotated[int, msgspec.Meta(ge=0, le=36)]
 Speed = Annotated[float, msgspec.Meta(gt=0, le=1000)]
 
@@ -56,7 +57,8 @@ def links_active(links: NvLinks, node: Machine, want: NvlinkExpectations) -> Ite
     ## Exceptions
     An answer of "not supported" is no link that is down: not applicable (PCIe boards, Grace without
     switches, one GPU given to a guest). A link that sleeps is up. H100 NVL and PCIe use 12 of 18
-    links, and none without a bridge. Not applicable with MIG, with vGPU, in a guest with one GPU.
+    links, and none without a bridge. Guests with fewer than eight GPUs may have a part of the links
+    by design: compared with each other. Not applicable with MIG, vGPU, a guest's only GPU.
 
     ## What to do
     Run `nvidia-smi nvlink -s -i INDEX`, read the Fabric Manager log and the SXid and Xid 74 lines
@@ -64,13 +66,15 @@ def links_active(links: NvLinks, node: Machine, want: NvlinkExpectations) -> Ite
 
     ## References
     - https://docs.nvidia.com/deploy/nvml-api/group__NvLink.html
+    - https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide
     - https://resources.nvidia.com/en-us-tensor-core/nvidia-tensor-core-gpu-datasheet
     """
     same = majority(len(one.up) for one in links.gpus if one.links)
+    guest = node.is_vm is not False
+    part = guest and len(links.gpus) < WHOLE_BOARD
     for one in links.gpus:
-        yield left_out(one, alone=bool(node.is_vm) and len(links.gpus) == 1) or of_count(
-            one, want, same
-        )
+        alone = guest and len(links.gpus) == 1
+        yield left_out(one, alone=alone) or of_count(one, want, same, part=part)
 
 
 def left_out(one: GpuLinks, *, alone: bool = False) -> Finding | None:
@@ -87,17 +91,18 @@ def left_out(one: GpuLinks, *, alone: bool = False) -> Finding | None:
     return None
 
 
-def of_count(one: GpuLinks, want: NvlinkExpectations, same: int | None) -> Finding:
+def of_count(one: GpuLinks, want: NvlinkExpectations, same: int | None, *, part: bool) -> Finding:
     """One GPU by its number of links."""
     of, count = one.gpu.subject, len(one.up)
     seen = f"{count} of {len(one.links)}"
     allowed = want.active_links_by_id.get(str(one.gpu.pci_id))
-    if allowed is None:
+    if allowed is not None and count in allowed:
+        return passes(of, seen, expected=allowed) if count else not_applicable(of, "no bridge")
+    if allowed is None or part:
         if count != same:
             return warns(of, f"{seen} links are up, other GPUs have {same}", seen, expected=same)
-        return not_applicable(of, f"{seen} links are up; the policy does not know this product")
-    if count in allowed:
-        return passes(of, seen, expected=allowed) if count else not_applicable(of, "no bridge")
+        why = "the host gave out a part of a board" if part else "the policy has no number for it"
+        return not_applicable(of, f"{seen} links are up, as on its neighbours; {why}")
     down = ", ".join(str(link.number) for link in one.links if not link.up)
     text = f"{seen} NVLinks are up (down: {down or 'none'})"
     return fails(of, text, seen, expected=allowed, cost=lost_bandwidth(one, max(allowed)))

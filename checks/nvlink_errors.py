@@ -26,6 +26,8 @@ from gpuaudit.facts.nvlink import GpuLinks, NvLinks
 Limit = Annotated[int, msgspec.Meta(ge=0)]
 CRC = ("crc-errors", "crc-data-errors")
 REPLAYS = ("replays",)
+RECOVERIES = ("recoveries", "failed-recoveries")
+PACKETS = ("malformed-packets", "receive-errors", "integrity-errors", "effective-errors")
 NO_COUNTERS = "this GPU or driver has no such counter"
 
 
@@ -34,7 +36,8 @@ class NvlinkErrorsExpectations(Expectations, frozen=True, kw_only=True):
 
     crc_max_per_minute: Limit
     replays_max_per_day: Limit
-    others_max_per_day: Limit
+    recoveries_max_per_day: Limit
+    packets_max_per_day: Limit
 
 
 @check("nvlink-crc-errors", severity=Severity.MEDIUM)
@@ -105,17 +108,17 @@ def replays(links: NvLinks, earlier: Earlier, want: NvlinkErrorsExpectations) ->
 def recovery_errors(
     links: NvLinks, earlier: Earlier, want: NvlinkErrorsExpectations
 ) -> Iterator[Finding]:
-    """No NVLink had to recover, and none lost or broke packets.
+    """No NVLink had to recover.
 
     ## Why it matters
     A recovery takes the link down and up again: jobs stall, and the next one may fail and end them.
 
     ## Evidence
-    NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY of each link, the recovery total of a GPU before Hopper; on
-    Blackwell link recoveries, malformed packets, receive, integrity and effective errors.
+    NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY of each link (Hopper), the recovery total of a GPU before;
+    on Blackwell NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS and _FAILED_EVENTS.
 
     ## How it is judged
-    By rate: more than `nvlink_errors.others_max_per_day` of any of them on a link fails.
+    By rate: more than `nvlink_errors.recoveries_max_per_day` on a link fails.
 
     ## Exceptions
     As for nvlink-crc-errors. A reset of the GPUs sets the counters to zero.
@@ -129,8 +132,42 @@ def recovery_errors(
     - https://docs.nvidia.com/deploy/xid-errors/index.html
     """
     for one in links.gpus:
-        names = [n for n in one.errors() if kind_of(n) not in {*CRC, *REPLAYS}]
-        yield of_errors(one, names, earlier, want.others_max_per_day, DAY, Verdict.FAIL)
+        names = [n for n in one.errors() if kind_of(n) in RECOVERIES]
+        yield of_errors(one, names, earlier, want.recoveries_max_per_day, DAY, Verdict.FAIL)
+
+
+@check("nvlink-packet-errors", severity=Severity.MEDIUM)
+def packet_errors(
+    links: NvLinks, earlier: Earlier, want: NvlinkErrorsExpectations
+) -> Iterator[Finding]:
+    """No NVLink of fifth generation receives broken packets.
+
+    ## Why it matters
+    On Blackwell errors that the coding could not correct show here first, before the link has to
+    recover.
+
+    ## Evidence
+    NVML_FI_DEV_NVLINK_COUNT_MALFORMED_PACKET_ERRORS, _RCV_ERRORS, _LOCAL_LINK_INTEGRITY_ERRORS and
+    _EFFECTIVE_ERRORS of each link.
+
+    ## How it is judged
+    By rate: more than `nvlink_errors.packets_max_per_day` of one kind on a link is a warning.
+
+    ## Exceptions
+    Not applicable before Blackwell, which counts CRC errors instead (nvlink-crc-errors). Without an
+    earlier reading a total above the limit is unknown: links make errors while they train.
+
+    ## What to do
+    Run `nvidia-smi nvlink -e -i INDEX` twice under load, and look at the link's partner on the
+    switch tray when the numbers grow.
+
+    ## References
+    - https://docs.nvidia.com/deploy/nvml-api/change-log.html
+    - https://docs.nvidia.com/deploy/nvml-api/group__nvmlFieldValueEnums.html
+    """
+    for one in links.gpus:
+        names = [n for n in one.errors() if kind_of(n) in PACKETS]
+        yield of_errors(one, names, earlier, want.packets_max_per_day, DAY)
 
 
 def kind_of(name: str) -> str:

@@ -8,6 +8,7 @@ from gpuaudit.check import (
     Finding,
     NotApplicable,
     Severity,
+    Unavailable,
     check,
     expect,
     passes,
@@ -111,6 +112,8 @@ def persisted(sysctls: Sysctls, want: SysctlExpectations) -> Iterator[Finding]:
     """
     if sysctls.image:
         raise NotApplicable("nothing runs in an image")
+    if isinstance(sysctls.applied, Absent):
+        raise Unavailable(sysctls.applied.reason, "not-recorded")
     if not sysctls.applied:
         raise NotApplicable("systemd does not run here: nothing tells that a boot reads sysctl.d")
     if isinstance(sysctls.files, Absent):

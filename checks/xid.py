@@ -11,6 +11,7 @@ from gpuaudit.check import (
     Finding,
     NotApplicable,
     Severity,
+    Unavailable,
     check,
     fails,
     passes,
@@ -177,6 +178,8 @@ def nvswitch(scan: GpuScan, log: KernelLog, found: Xids, want: XidExpectations) 
     - https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/
     """
     if not scan.switches and not found.switches:
+        if scan.functions is None:
+            raise Unavailable("what is on the PCI bus was not recorded", "not-recorded")
         raise NotApplicable("no NVSwitch is on this machine's bus")
 
     def judged(device: str, rows: list[Xid]) -> Finding:

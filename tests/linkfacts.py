@@ -26,7 +26,8 @@ def links(changes: dict[str, Any] | None = None, gpu: int = 2, count: int = 8) -
 def replaced(found: NvLinks, index: int = 2, **fields: Any) -> NvLinks:
     """The GPU itself with other fields."""
     told = list(found.gpus)
-    told[index] = told[index]._replace(gpu=msgspec.structs.replace(told[index].gpu, **fields))
+    gpu = msgspec.structs.replace(told[index].gpu, **fields)
+    told[index] = msgspec.structs.replace(told[index], gpu=gpu)
     return msgspec.structs.replace(found, gpus=tuple(told))
 
 

@@ -4,7 +4,7 @@
 Numbers of fields: nvml.h, NVML_FI_DEV_NVLINK_...; what is asked: gpuaudit/host/nvml_asked.py.
 """
 
-from typing import NamedTuple
+import msgspec
 
 from gpuaudit.facts.base import Absent, probe
 from gpuaudit.facts.counters import Counted, Totals
@@ -51,7 +51,7 @@ LINKS = range(36)
 """NVML_NVLINK_MAX_LINKS."""
 
 
-class Link(NamedTuple):
+class Link(msgspec.Struct, frozen=True):
     """One link: its number, whether it is up, MB/s in each direction, error totals by kind."""
 
     number: int
@@ -60,7 +60,7 @@ class Link(NamedTuple):
     errors: dict[str, int]
 
 
-class GpuLinks(NamedTuple):
+class GpuLinks(msgspec.Struct, frozen=True):
     """The links of one GPU. `absent` says why there are none; `to` what its first link leads to."""
 
     gpu: Gpu
@@ -82,7 +82,7 @@ class GpuLinks(NamedTuple):
         return dict(self.totals) | of_links
 
 
-class Pair(NamedTuple):
+class Pair(msgspec.Struct, frozen=True):
     """What NVML says of two GPUs: access over NVLink, and access at all where that is not ok."""
 
     nvlink: int | Absent

@@ -2,6 +2,7 @@
 """The RDMA software of the running kernel: whose modules, and the way in for programs."""
 
 from gpuaudit.facts.base import Absent, Fact, probe
+from gpuaudit.facts.driver import KernelDriver
 from gpuaudit.facts.limits import absence
 from gpuaudit.facts.rdmaports import RdmaPorts
 from gpuaudit.host import Host, NotApplicable, Unavailable
@@ -72,8 +73,9 @@ def nodes(host: Host) -> frozenset[str] | Absent:
 
 
 @probe
-def gdr_copy(host: Host) -> GdrCopy:
-    """Never raises: most policies do not ask."""
+def gdr_copy(host: Host, driver: KernelDriver) -> GdrCopy:
+    """Of interest only where there is a GPU. Never raises by itself: most policies do not ask."""
+    del driver
     return GdrCopy(module=there(host, "/sys/module/gdrdrv"), node=there(host, "/dev/gdrdrv"))
 
 

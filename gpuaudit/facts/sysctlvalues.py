@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from gpuaudit.facts.base import Absent, Fact, probe
 from gpuaudit.facts.boot import boots_elsewhere
-from gpuaudit.facts.sysctl import SysctlFiles, SysctlSetting, is_there, sysctl_files
+from gpuaudit.facts.sysctl import SysctlFiles, SysctlSetting, sysctl_files
 from gpuaudit.facts.tuned import tuned
 from gpuaudit.host import Host, NotApplicable, Unavailable
 
@@ -42,7 +42,7 @@ class Sysctls(Fact, frozen=True, kw_only=True):
     files: SysctlFiles | Absent
     by_tuned: dict[str, SysctlSetting]
     image: bool
-    applied: bool
+    applied: bool | Absent
     """systemd runs (/run/systemd/system), which reads the files at boot (sd_booted(3))."""
 
     def now(self, key: str) -> tuple[str | Absent | None, str]:
@@ -78,8 +78,16 @@ def sysctls(host: Host) -> Sysctls:
         files=elsewhere or files_of(host),
         by_tuned=set_by,
         image=host.source == "image",
-        applied=is_there(host, "/run/systemd/system"),
+        applied=with_systemd(host),
     )
+
+
+def with_systemd(host: Host) -> bool | Absent:
+    """Whether systemd runs this machine."""
+    try:
+        return host.source != "image" and host.exists("/run/systemd/system")
+    except Unavailable as absent:
+        return Absent("denied" if absent.kind == "denied" else "missing", absent.reason)
 
 
 def value_of(host: Host, key: str) -> str | Absent | None:

@@ -37,6 +37,7 @@ def test_one_clique() -> None:
     assert verdicts(cluster(gpus())) == ["pass"] * 8
     apart = msgspec.structs.replace(HEALTHY, clique=4)
     assert "clique 4" in str(only(cluster(changed(fabric=apart))).observed)
+    assert verdicts(cluster(changed(fabric=apart, virtualization=3)))[3] == "notapplicable"
     other = msgspec.structs.replace(HEALTHY, cluster="ab" * 16)
     assert verdicts(cluster(changed(fabric=other)))[3] == "fail"
     waits = msgspec.structs.replace(HEALTHY, state=2)

@@ -3,6 +3,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from fakenvml import healthy_h100
 from gpufacts import function, only, policy, section, verdicts
@@ -63,6 +64,20 @@ def test_gpus_whose_links_are_not_judged() -> None:
     alone = links(down(*range(18)), gpu=0, count=1)
     assert verdicts(active(alone, GUEST)) == ["notapplicable"]
     assert verdicts(active(alone, BARE)) == ["fail"]
+
+
+def test_a_guest_may_be_given_a_part_of_a_board() -> None:
+    half = links(count=4)
+    assert verdicts(active(half, GUEST)) == ["pass"] * 4
+    one_less = links(down(3), count=4)
+    assert verdicts(active(one_less, GUEST)) == ["pass", "pass", "warn", "pass"]
+    assert verdicts(active(one_less, BARE))[2] == "fail"
+    document = links(count=4)
+    fewer = [msgspec.structs.replace(one, links=one.links[:9]) for one in document.gpus]
+    partial = msgspec.structs.replace(document, gpus=tuple(fewer))
+    assert verdicts(active(partial, GUEST)) == ["notapplicable"] * 4
+    assert verdicts(active(partial, BARE)) == ["fail"] * 4
+    assert verdicts(active(links(down(3)), GUEST))[2] == "fail", "a whole board"
 
 
 def speed(found: NvLinks) -> Any:

@@ -77,6 +77,20 @@ def test_what_blackwell_counts() -> None:
     assert verdicts(errors("nvlink-recovery-errors", failed))[2] == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("now", "earlier", "verdict"),
+    [
+        (0, reading(), "pass"),
+        (7, reading(), "unknown"),
+        (7, reading(DAY_S, effective_errors_0=7), "pass"),
+        (7, reading(DAY_S, effective_errors_0=2), "warn"),
+    ],
+)
+def test_packets_of_blackwell(now: int, earlier: Earlier, verdict: str) -> None:
+    found = verdicts(errors("nvlink-packet-errors", {"FieldValues(219,0)": now}, earlier))
+    assert found == ["notapplicable", "notapplicable", verdict, *["notapplicable"] * 5]
+
+
 def test_what_ampere_counts() -> None:
     hopper = {f"FieldValues({field},{n})": {"e": 3} for field in (161, 162, 163) for n in range(18)}
     ampere = {f"FieldValues({field})": 0 for field in (38, 45, 52, 59)}

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from fakenvml import DRIVER, healthy_h100
-from gpufacts import FAILED, answers, findings, function, gpus, scan, verdicts
+from gpufacts import answers, findings, function, gpus, scan, verdicts
 from linkfacts import BARE, GUEST, links, replaced
 
 from gpuaudit.facts.gpuvalues import Setting
@@ -38,7 +38,8 @@ def test_peers_that_are_not_meant_to_reach_each_other() -> None:
     sliced = replaced(links(apart), mig=Setting(1, 1))
     assert verdicts(peers(sliced)) == [*["pass"] * 2, "notapplicable", *["pass"] * 5]
     assert verdicts(peers(replaced(links(apart), virtualization=3)))[2] == "notapplicable"
-    assert verdicts(peers(replaced(links(apart), lost=FAILED)))[2] == "unknown"
+    gone = {f"NvLinkState({n})": {"e": 15} for n in range(18)}
+    assert verdicts(peers(links(gone)))[2] == "unknown"
 
 
 def bridged(status: int | dict[str, int], read: int = 0, *, up: bool = True) -> NvLinks:

@@ -8,8 +8,12 @@ from trees import Source, Tree, make_host
 
 from gpuaudit.engine import Facts
 from gpuaudit.facts.base import Absent
+from gpuaudit.facts.driver import KernelDriver
 from gpuaudit.facts.rdmagids import Gid, RdmaGids, Roce
-from gpuaudit.facts.rdmastack import GdrCopy, RdmaStack
+from gpuaudit.facts.rdmastack import GdrCopy, RdmaStack, gdr_copy
+
+LOST = Absent("failed", "/dev/gdrdrv was not recorded")
+NO_KERNEL = Absent("unsupported", "an image has no running kernel")
 
 
 def get(folder: Path, tree: Tree, kind: type, source: Source = "snapshot") -> Any:
@@ -71,7 +75,6 @@ def test_the_stack(tmp_path: Path) -> None:
         "/dev/infiniband/uverbs0": "",
         "/sys/module/mlx5_core/taint": "OE\n",
         "/sys/module/ib_core/taint": "\n",
-        "/sys/module/gdrdrv/taint": "OE\n",
     }
     found: RdmaStack = get(tmp_path / "1", tree, RdmaStack)
     assert found.taints == {"mlx5_core": "OE", "ib_core": ""}
@@ -81,8 +84,17 @@ def test_the_stack(tmp_path: Path) -> None:
     plain: RdmaStack = get(tmp_path / "3", adapter(), RdmaStack, "plain")
     seen = (*plain.taints.values(), plain.verbs, plain.nodes)
     assert all(isinstance(one, Absent) for one in seen)
-    assert get(tmp_path / "4", tree, GdrCopy) == GdrCopy(module=True, node=False)
-    lost: GdrCopy = get(tmp_path / "5", {}, GdrCopy, "plain")
-    assert isinstance(lost.module, Absent)
-    image: GdrCopy = get(tmp_path / "6", {}, GdrCopy, "image")
-    assert isinstance(image.node, Absent)
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ("snapshot", GdrCopy(module=True, node=False)),
+        ("plain", GdrCopy(module=True, node=LOST)),
+        ("image", GdrCopy(module=NO_KERNEL, node=NO_KERNEL)),
+    ],
+)
+def test_gdr_copy(tmp_path: Path, source: Source, wanted: GdrCopy) -> None:
+    loaded = KernelDriver(loaded=True, version="570.1", flavour="open")
+    host = make_host(tmp_path, {"/sys/module/gdrdrv/taint": "OE\n"}, source=source)
+    assert gdr_copy(host, loaded) == wanted

@@ -53,6 +53,7 @@ PER_GPU = frozenset(
         "nvlink-crc-errors",
         "nvlink-link-speed",
         "nvlink-links-active",
+        "nvlink-packet-errors",
         "nvlink-peers",
         "nvlink-recovery-errors",
         "nvlink-replays",

@@ -68,6 +68,12 @@ def recoveries_of_an_unknown_time(node: FakeNode) -> None:
     answer(node, 2, "FieldValues(162,7)", 3)
 
 
+def broken_packets(node: FakeNode) -> None:
+    """What a Blackwell counts, on a node that has none of it."""
+    answer(node, 2, "FieldValues(219,0)", 9)
+    earlier(node, {"effective-errors-0": 1}, seconds=2 * 86400)
+
+
 def a_pair_without_nvlink(node: FakeNode) -> None:
     answer(node, 2, "P2PStatus(5,2)", 5)
 
@@ -133,6 +139,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(many_replays, {"nvlink-replays": "warn"}),
     Fault(a_recovery_since_the_last_audit, {"nvlink-recovery-errors": "fail"}),
     Fault(recoveries_of_an_unknown_time, {"nvlink-recovery-errors": "unknown"}),
+    Fault(broken_packets, {"nvlink-packet-errors": "warn"}),
     Fault(a_pair_without_nvlink, {"nvlink-peers": "fail"}),
     Fault(peers_were_not_answered, {"nvlink-peers": "unknown"}),
     Fault(another_clique, {"fabric-cluster": "fail"}),
