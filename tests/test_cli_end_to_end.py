@@ -23,7 +23,7 @@ GRACE_S = 8.0
 
 HUNG_CALL = "nvmlDeviceGetEccMode"
 # Files come from the fake root and NVML from the fake library; processes and commands are those of
-# the machine that runs the tests, so the recorded ones stand in for them.
+# the machine that runs the tests, so the recorded ones stand in for them, and so do device files.
 DRIVER = f"""
 import sys
 from gpuaudit import audit
@@ -34,6 +34,7 @@ recorded = Host.snapshot(sys.argv[2])
 LiveMachine.processes = lambda self: recorded.processes()
 LiveMachine.run = lambda self, argv: recorded.run(*argv)
 host = Host.live(sys.argv[1], nvml_deadline_s={DEADLINE_S})
+host.status = recorded.status
 done = audit.run(host, audit.Request(profile="bringup"))
 sys.stdout.write(encode(done.report).decode())
 sys.stdout.flush()

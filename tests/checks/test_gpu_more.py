@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Repairs, firmware, settings, leftovers and NVLink-C2C of a GPU."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from gpufacts import (
     findings,
     function,
     gpus,
+    nowhere,
     only,
     policy,
     scan,
@@ -163,7 +165,7 @@ def test_memory_free(fields: dict[str, Any], verdict: str) -> None:
 
 def test_c2c() -> None:
     check_id = "gpu-c2c-link"
-    judge, want = function(check_id), policy(section(check_id), GB200)
+    judge, want = partial(function(check_id), BUS), policy(section(check_id), GB200)
     on = changed(count=1, index=0, c2c={"isC2cEnabled": 1})
     assert verdicts(judge(on, C2cLinks(down={}), want)) == ["pass"]
     assert "3, 4" in only(judge(on, C2cLinks(down={0: (3, 4)}), want), "warn").message
@@ -172,6 +174,8 @@ def test_c2c() -> None:
     assert verdicts(judge(failed, C2cLinks(down={}), want)) == ["unknown"]
     with pytest.raises(NotApplicable):
         findings(judge(on, C2cLinks(down={}), policy(section(check_id))))
+    with pytest.raises(Unavailable):
+        findings(function(check_id)(nowhere(), on, C2cLinks(down={}), policy(section(check_id))))
 
 
 def test_the_driver_decides_the_version_of_the_gsp() -> None:

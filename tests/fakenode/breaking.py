@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ways to break a FakeNode. Each changes every place where the real fault would show."""
 
+import json
 import posixpath
 from typing import Any
 
@@ -8,6 +9,7 @@ from fakenode import FakeNode, Link
 from fakenode.pci import SPEEDS, path_of
 from fakenode.registers import ACS_CONTROL, LNKSTA, patched, status_word
 from fakenode.registers import Link as Lanes
+from gpuaudit.facts.counters import SCHEMA, STATE_FILE
 
 GPU_IS_LOST = {"e": 15, "t": "GPU is lost"}
 
@@ -168,6 +170,20 @@ def limit(node: FakeNode, pid: int | str, row: str, value: str) -> None:
 def sysctl(node: FakeNode, name: str, value: str) -> None:
     """A running sysctl that the configuration sets otherwise."""
     write(node, f"/proc/sys/{name.replace('.', '/')}", value)
+
+
+def read_earlier(
+    node: FakeNode, totals: dict[str, dict[str, int]], seconds: float = 3600
+) -> None:
+    """What the state file of the last nightly run holds: subject -> name -> total."""
+    reading = {
+        "schema": SCHEMA,
+        "boot_id": text(node, "/proc/sys/kernel/random/boot_id").strip(),
+        "uptime_s": float(text(node, "/proc/uptime").split()[0]) - seconds,
+        "written_at": "2026-01-01T00:00:00+00:00",
+        "counters": totals,
+    }
+    node.files[STATE_FILE] = json.dumps(reading)
 
 
 def overlay_root(node: FakeNode) -> None:

@@ -8,10 +8,14 @@ from fakenode import FakeNode
 
 
 class Fault(NamedTuple):
-    """A way to break the node, and the verdict of every check that then changes its mind."""
+    """A way to break the node, and the verdict of every check that then changes its mind.
+
+    `policy` is what the site asks for beyond the base policy, before and after.
+    """
 
     breaks: Callable[[FakeNode], None]
     changes: dict[str, str]
+    policy: str = ""
 
     @property
     def name(self) -> str:

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Single faults of one GPU: repairs, firmware, leftovers, slowdowns that come and go."""
 
-import json
-
 from fakenode import FakeNode
-from fakenode.breaking import answer, start, text
+from fakenode.breaking import answer, read_earlier, start
 from fakenode.fault import Fault
 from fakenode.layout import gpu_addresses
 
@@ -59,14 +57,7 @@ def auto_boost_off(node: FakeNode) -> None:
 
 def hot_now_and_then(node: FakeNode) -> None:
     answer(node, 5, "FieldValues(75)", 400_000 * MS)
-    reading = {
-        "schema": "gpuaudit.counters/1",
-        "boot_id": text(node, "/proc/sys/kernel/random/boot_id").strip(),
-        "uptime_s": float(text(node, "/proc/uptime").split()[0]) - 3600,
-        "written_at": "2026-01-01T00:00:00+00:00",
-        "counters": {gpu_addresses()[5]: {"thermal-ms": 100_000}},
-    }
-    node.files["/var/lib/gpuaudit/counters.json"] = json.dumps(reading)
+    read_earlier(node, {gpu_addresses()[5]: {"thermal-ms": 100_000}})
 
 
 def hot_long_ago(node: FakeNode) -> None:

@@ -54,7 +54,7 @@ def no_smbios_for_users(node: FakeNode) -> None:
     node.files["/sys/firmware/dmi/tables/smbios_entry_point"] = b"_SM3_"
 
 
-def many_corrected_errors(node: FakeNode) -> None:
+def many_corrected_errors_of_host_memory(node: FakeNode) -> None:
     write(node, f"{EDAC}/mc3/ce_count", "40000")
     write(node, f"{EDAC}/mc3/dimm0/dimm_ce_count", "40000")
 
@@ -165,7 +165,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(one_module_smaller, {"memory-dimm-alike": "warn"}),
     Fault(one_module_slower, {"memory-dimm-speed": "warn"}),
     Fault(no_smbios_for_users, dict.fromkeys(DIMMS, "unknown")),
-    Fault(many_corrected_errors, {"memory-edac-corrected": "warn"}),
+    Fault(many_corrected_errors_of_host_memory, {"memory-edac-corrected": "warn"}),
     Fault(one_uncorrected_error, {"memory-edac-uncorrected": "fail"}),
     Fault(no_edac_driver, dict.fromkeys(ERRORS, "unknown")),
     Fault(one_node_with_less_memory, {"memory-numa-alike": "warn"}),

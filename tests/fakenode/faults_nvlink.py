@@ -1,30 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Single faults of NVLink, its fabric and IMEX."""
 
-import json
-
 from fakenvml import DRIVER
 
 from fakenode import FakeNode
-from fakenode.breaking import answer, error, everywhere, remove, start, text, write
+from fakenode.breaking import answer, error, everywhere, read_earlier, remove, start, text, write
 from fakenode.fault import Fault
 from fakenode.layout import gpu_addresses
 from fakenode.pci import path_of
 
-READING = "/var/lib/gpuaudit/counters.json"
 NVSWITCH = "0000:60:00.0"
 
 
 def earlier(node: FakeNode, totals: dict[str, int], seconds: float = 3600) -> None:
     """A reading of GPU 2 that the nightly audit kept, an hour old."""
-    reading = {
-        "schema": "gpuaudit.counters/1",
-        "boot_id": text(node, "/proc/sys/kernel/random/boot_id").strip(),
-        "uptime_s": float(text(node, "/proc/uptime").split()[0]) - seconds,
-        "written_at": "2026-01-01T00:00:00+00:00",
-        "counters": {gpu_addresses()[2]: totals},
-    }
-    node.files[READING] = json.dumps(reading)
+    read_earlier(node, {gpu_addresses()[2]: totals}, seconds)
 
 
 def two_links_down(node: FakeNode) -> None:

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Single faults of PCIe errors, control words, windows, sleep and shared links."""
 
-import json
 import struct
 
 from fakenode import FakeNode
-from fakenode.breaking import answer, attribute, remove, text, write
+from fakenode.breaking import answer, attribute, read_earlier, remove, text, write
 from fakenode.fault import Fault
 from fakenode.faults_pci import GPU, GPU_PORT, NIC, NIC_PORT, ROOT_PORT, UPSTREAM_PORT
 from fakenode.layout import SWITCH_BUSES
@@ -71,14 +70,7 @@ def gpu_replays_many_packets(node: FakeNode) -> None:
 
 def gpu_replays_many_packets_since_last_night(node: FakeNode) -> None:
     gpu_replays_many_packets(node)
-    reading = {
-        "schema": "gpuaudit.counters/1",
-        "boot_id": text(node, "/proc/sys/kernel/random/boot_id").strip(),
-        "uptime_s": float(text(node, "/proc/uptime").split()[0]) - 86400,
-        "written_at": "2026-01-01T00:00:00+00:00",
-        "counters": {GPU: {"pcie-replays": 12}},
-    }
-    node.files["/var/lib/gpuaudit/counters.json"] = json.dumps(reading)
+    read_earlier(node, {GPU: {"pcie-replays": 12}}, 86400)
 
 
 def gpu_sends_more_than_its_port_takes(node: FakeNode) -> None:

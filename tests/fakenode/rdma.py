@@ -16,6 +16,7 @@ NO_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 def rdma_files() -> Files:
     """Added to, and partly instead of, what class_files() says."""
     found: Files = {f"/sys/module/{module}/taint": "OE\n" for module in MODULES}
+    found |= {"/sys/module/gdrdrv/taint": "OE\n", "/dev/gdrdrv": ""}
     for number, (address, name) in enumerate(ADAPTERS.items()):
         parent = path_of(address)
         port = f"{parent}/infiniband/{name}/ports/1"
