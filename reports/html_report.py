@@ -4,7 +4,7 @@
 import importlib.resources
 
 from gpuaudit.check import Finding, Verdict
-from gpuaudit.report import Report, Result
+from gpuaudit.report import Report, Result, reason_of
 
 SEVERITIES = ("critical", "high", "medium", "low")
 GROUPS = (
@@ -16,6 +16,8 @@ GROUPS = (
     (Verdict.PASS, "Good"),
     (Verdict.NOT_APPLICABLE, "Does not apply here"),
 )
+URGENT = (Verdict.FAIL, Verdict.ERROR, Verdict.WARN)
+FOLDED = ("unknown", "pass", "notapplicable")
 
 
 def render(report: Report, *, verbose: bool = False, terminal: bool = False) -> str:  # noqa: ARG001 - every renderer takes the same arguments
@@ -27,7 +29,32 @@ def render(report: Report, *, verbose: bool = False, terminal: bool = False) -> 
     page = environment.from_string(template.read_text(encoding="utf-8"))
     groups = [(v.value, t, ordered(report, v)) for v, t in GROUPS]
     shown = [group for group in groups if group[2]]
-    return page.render(report=report, groups=shown, gpus=gpus(report), split=split) + "\n"
+    given = {"overview": overview(report), "folded": FOLDED, "alike_in": alike_in}
+    return page.render(report=report, groups=shown, gpus=gpus(report), split=split, **given) + "\n"
+
+
+def overview(report: Report) -> list[tuple[Result, str, str]]:
+    """One row for each check that needs a look: where, and what is wrong there."""
+    urgent = [one for verdict in URGENT for one in ordered(report, verdict)]
+    return [(one, *first_trouble(one)) for one in urgent]
+
+
+def first_trouble(result: Result) -> tuple[str, str]:
+    """The subject that decided, how many more there are, and what is wrong with it."""
+    mine = [one for one in result.findings if one.verdict is result.verdict]
+    if not mine:
+        return "", result.reason or result.title
+    more = f" and {len(mine) - 1} more" if len(mine) > 1 else ""
+    message = mine[0].message.removeprefix(mine[0].subject).lstrip(": ")
+    return f"{mine[0].subject}{more}", message
+
+
+def alike_in(results: list[Result]) -> list[tuple[str, list[Result]]]:
+    """The checks that were not judged, by the reason; the reason of most comes first."""
+    found: dict[str, list[Result]] = {}
+    for one in results:
+        found.setdefault(reason_of(one), []).append(one)
+    return sorted(found.items(), key=lambda item: -len(item[1]))
 
 
 def split(findings: tuple[Finding, ...]) -> tuple[list[Finding], list[Finding]]:

@@ -127,12 +127,25 @@ def test_html_is_well_formed_inert_and_loads_nothing(hostname: str) -> None:
     page.feed(text)
     page.close()
     assert page.open == []
-    assert page.links == []
+    assert page.links
+    assert [link for link in page.links if not link.startswith("#")] == []
     assert "script" not in page.seen
     assert "default-src 'none'" in text
     for check in one.results:
         assert f'id="{check.check}"' in text
     assert "<code>a fix</code>" in text
+
+
+def test_html_starts_with_what_matters_and_folds_the_rest() -> None:
+    page = rendered("html", example())
+    glance, _, rest = page.partition("Failed (2)")
+    for link in ("b-critical", "a-low", "c-crash"):
+        assert f'href="#{link}"' in glance
+    assert "GPU 0 and 5 more" in glance
+    assert "g-good" not in glance
+    assert re.search(r'<details class="pass-edge">\n<summary><h2>Good \(1\)', rest)
+    assert "needs root <span" in rest
+    assert rest.count("(2 checks)") == 1
 
 
 def luminance(colour: str) -> float:

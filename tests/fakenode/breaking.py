@@ -172,9 +172,7 @@ def sysctl(node: FakeNode, name: str, value: str) -> None:
     write(node, f"/proc/sys/{name.replace('.', '/')}", value)
 
 
-def read_earlier(
-    node: FakeNode, totals: dict[str, dict[str, int]], seconds: float = 3600
-) -> None:
+def read_earlier(node: FakeNode, totals: dict[str, dict[str, int]], seconds: float = 3600) -> None:
     """What the state file of the last nightly run holds: subject -> name -> total."""
     reading = {
         "schema": SCHEMA,

@@ -36,7 +36,9 @@ def a_socket_without_rdma_drivers(node: FakeNode) -> None:
     for number in range(4, 8):
         name = f"mlx5_{number}"
         remove(node, PLACES[name], f"/sys/class/infiniband/{name}")
-        remove(node, f"/sys/class/infiniband_verbs/uverbs{number}", f"/dev/infiniband/uverbs{number}")
+        remove(
+            node, f"/sys/class/infiniband_verbs/uverbs{number}", f"/dev/infiniband/uverbs{number}"
+        )
 
 
 def pages_wait_to_be_retired(node: FakeNode) -> None:
@@ -44,11 +46,24 @@ def pages_wait_to_be_retired(node: FakeNode) -> None:
     answers = node.nvml["devices"][5]
     answers["nvmlDeviceGetRemappedRows"] = answers["nvmlDeviceGetRowRemapperHistogram"] = {"e": 3}
     answers["nvmlDeviceGetRetiredPagesPendingStatus"] = {"v": 1}
-    answers["nvmlDeviceGetRetiredPages(0)"] = answers["nvmlDeviceGetRetiredPages(1)"] = {"v": []}
+    answers["nvmlDeviceGetRetiredPages(0)"] = answers["nvmlDeviceGetRetiredPages(1)"] = {"v": 0}
 
+
+BETWEEN_NODES = (
+    "irq-nic-affinity",
+    "memory-hugepages-even",
+    "memory-numa-alike",
+    "numa-balancing-off",
+    "numa-memory-allowed",
+    "numa-node-known",
+)
+"""Have nothing to judge where there is one NUMA node."""
 
 FAULTS: tuple[Fault, ...] = (
-    Fault(numa_switched_off_in_the_firmware, {"numa-nodes-per-socket": "warn"}),
+    Fault(
+        numa_switched_off_in_the_firmware,
+        {**dict.fromkeys(BETWEEN_NODES, "notapplicable"), "numa-nodes-per-socket": "warn"},
+    ),
     Fault(
         a_socket_without_rdma_drivers,
         {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single faults that only a site which asks for the property can have."""
+"""Single faults that count only where the policy asks for the property, or knows the product."""
 
 from fakenode import FakeNode
 from fakenode.breaking import answer, everywhere, remove, start, text, write
@@ -60,7 +60,8 @@ def confidential_computing_on(node: FakeNode) -> None:
 
 def memory_cleared_at_the_next_boot_too(node: FakeNode) -> None:
     for path in ("/proc/cmdline", "/boot/grub/grub.cfg", "/etc/default/grub"):
-        node.files[path] = text(node, path).replace("hugepage=madvise", "hugepage=madvise init_on_alloc=1")
+        line = text(node, path)
+        node.files[path] = line.replace("hugepage=madvise", "hugepage=madvise init_on_alloc=1")
 
 
 def flaw_left_open(node: FakeNode) -> None:
@@ -99,7 +100,9 @@ FAULTS: tuple[Fault, ...] = (
         {"fabric-imex": "pass", "fabric-imex-channels": "warn"},
         ask("fabric_imex", multi_node="true"),
     ),
-    Fault(accounting_left_on, {"gpu-accounting-mode": "warn"}, ask("gpu_settings", accounting="false")),
+    Fault(
+        accounting_left_on, {"gpu-accounting-mode": "warn"}, ask("gpu_settings", accounting="false")
+    ),
     Fault(
         confidential_computing_on,
         {"gpu-confidential-computing": "fail"},
@@ -111,7 +114,9 @@ FAULTS: tuple[Fault, ...] = (
         ask("kernel_version", init_on_alloc='"off"'),
     ),
     Fault(
-        flaw_left_open, {"kernel-mitigations": "warn"}, ask("kernel_version", mitigations="complete")
+        flaw_left_open,
+        {"kernel-mitigations": "warn"},
+        ask("kernel_version", mitigations="complete"),
     ),
     Fault(
         one_gpu_sliced,
@@ -139,5 +144,12 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(gdrdrv_not_loaded, {"rdma-gdrcopy": "fail"}, ask("rdma_modules", gdrcopy="required")),
     Fault(irqbalance_stopped, {"irq-balance-policy": "fail"}, ask("irq", irqbalance="running")),
-    Fault(a_product_of_tomorrow, {"gpu-product-known": "warn"}),
+    Fault(
+        a_product_of_tomorrow,
+        {
+            "ecc-mode-enabled": "notapplicable",
+            "gpu-bar1-size": "notapplicable",
+            "gpu-product-known": "warn",
+        },
+    ),
 )
