@@ -157,7 +157,7 @@ def judged(port: str, acs: Acs, hurt: list[Peers], tree: Topology, otherwise: Ve
     word = fails if otherwise is Verdict.FAIL else warns
     return word(
         port,
-        f"{bit_names(acs.redirects)} send peer traffic to the root complex: {names}{more}",
+        f"ACS ({bit_names(acs.redirects)}) sends peer traffic to the root complex: {names}{more}",
         seen,
         expected=WANTED,
         cost=cost(hurt, tree),

@@ -154,7 +154,7 @@ def idle_of(of: str, states: list[IdleState], limit_us: int) -> Finding:
         return passes(of, seen, expected=expected)
     return warns(
         of,
-        f"{deepest.name} is enabled{where(deepest)}",
+        f"idle state {deepest.name} is enabled{where(deepest)}",
         seen,
         expected=expected,
         cost=f"up to {latency(deepest)} us more each time a sleeping CPU is needed",

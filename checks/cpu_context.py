@@ -13,6 +13,7 @@ from gpuaudit.check import (
     Severity,
     Verdict,
     check,
+    counted,
     expect_at_least,
     passes,
     unknown,
@@ -75,10 +76,10 @@ def affinity_width(
     allowed, online = known(context.cpus), known(cpus.online)
     mine = allowed & online
     width: float = len(mine)
-    message = f"{named(mine)} of {len(online)} for {visible} GPUs"
+    message = f"only {named(mine)} of {len(online)} for {counted(visible, 'GPU')}"
     if context.quota_cpus is not None and context.quota_cpus < width:
         width = context.quota_cpus
-        message = f"cpu.max grants the time of {width:g} CPUs for {visible} GPUs"
+        message = f"cpu.max grants the time of {width:g} CPUs for {counted(visible, 'GPU')}"
     one_for_all = width <= 1 and visible > 1
     yield expect_at_least(
         width / visible,
@@ -86,7 +87,7 @@ def affinity_width(
         of="CPU set",
         unit="CPUs a GPU",
         message=message,
-        cost=f"all threads of {visible} ranks share {width:g} CPUs",
+        cost=f"the threads of {counted(visible, 'rank')} share {width:g} of {len(online)} CPUs",
         otherwise=Verdict.FAIL if one_for_all else Verdict.WARN,
     )
     for gpu in gpus if visible == len(gpus) else ():

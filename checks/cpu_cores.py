@@ -15,6 +15,7 @@ from gpuaudit.check import (
     Severity,
     Verdict,
     check,
+    counted,
     expect_at_least,
     expect_rate,
     passes,
@@ -104,7 +105,7 @@ def siblings_alike(cores: CpuCores) -> Finding:
         raise NotApplicable("this CPU has two kinds of cores, one of them without a second thread")
     counts = Counter(map(len, cores.cores))
     seen = ", ".join(
-        f"{number} cores with {threads} threads" for threads, number in counts.most_common()
+        f"{counted(number, 'core')} with {counted(threads, 'thread')}" for threads, number in counts.most_common()
     )
     if len(counts) == 1:
         return passes("threads of the cores", seen)
@@ -155,7 +156,7 @@ def throttled(
             want.throttled_max_ms_per_hour,
             per_s=HOUR,
             of=socket,
-            what="ms at the trip temperature",
+            what="milliseconds at the trip temperature",
             cost="all cores of the socket run at a lower clock",
             otherwise=Verdict.WARN,
         )

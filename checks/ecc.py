@@ -16,6 +16,7 @@ from gpuaudit.check import (
     fails,
     not_applicable,
     passes,
+    shown,
 )
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.gpu import Gpus
@@ -60,7 +61,8 @@ def mode_enabled(gpus: Gpus, want: EccExpectations) -> Iterator[Finding]:
             reason = "the policy expects nothing for this product"
             yield not_applicable(gpu.subject, reason, mode)
         else:
-            yield expect(mode, want.enabled, of=gpu.subject, message="ECC is not as wanted")
+            message = f"ECC is {shown(mode)}, the policy wants it {shown(want.enabled)}"
+            yield expect(mode, want.enabled, of=gpu.subject, message=message)
 
 
 @check("ecc-mode-settled", severity=Severity.MEDIUM)
@@ -91,7 +93,7 @@ def mode_settled(gpus: Gpus) -> Iterator[Finding]:
             yield expect(gpu.ecc, None, of=gpu.subject)
             continue
         now, after = (WORDS.get(mode, str(mode)) for mode in (gpu.ecc.current, gpu.ecc.pending))
-        yield expect(now, after, of=gpu.subject, message=f"{after} waits for a reset")
+        yield expect(now, after, of=gpu.subject, message=f"a change of ECC to {after} waits for a reset")
 
 
 @check("ecc-volatile-uncorrected", severity=Severity.CRITICAL)
@@ -151,7 +153,7 @@ def aggregate_uncorrected(gpus: Gpus, want: EccExpectations) -> Iterator[Finding
         counted = at_most(gpu.subject, gpu.aggregate_uncorrected, most, "over its life")
         if not isinstance(gpu.sram, Absent) and gpu.sram.threshold_exceeded:
             seen = f"{gpu.sram.parity} parity, {gpu.sram.secded} SEC-DED errors"
-            yield fails(gpu.subject, "the SRAM error threshold is exceeded", seen)
+            yield fails(gpu.subject, "more errors of its on-chip memory (SRAM) than NVIDIA allows", seen)
         elif unread(gpu.sram) and counted.verdict is Verdict.PASS:
             yield expect(gpu.sram, None, of=gpu.subject)
         else:

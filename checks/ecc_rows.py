@@ -12,6 +12,7 @@ from gpuaudit.check import (
     Severity,
     Verdict,
     check,
+    counted,
     expect,
     fails,
     not_applicable,
@@ -139,9 +140,9 @@ def banks(gpu: Gpu, want: EccRowsExpectations) -> Finding:
     none, few = gpu.banks.none, gpu.banks.low
     seen = f"{none} without, {few} with few spare rows"
     if none > want.banks_without_spare_max:
-        return fails(gpu.subject, f"{none} memory banks have no spare row left", seen)
+        return fails(gpu.subject, f"no spare row is left in {counted(none, 'memory bank')}", seen)
     if few > want.banks_with_few_spares_max:
-        return warns(gpu.subject, f"{few} memory banks have few spare rows left", seen)
+        return warns(gpu.subject, f"few spare rows are left in {counted(few, 'memory bank')}", seen)
     return passes(gpu.subject, seen)
 
 

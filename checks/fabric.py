@@ -194,4 +194,4 @@ def of_state(subject: str, fabric: Fabric | Absent) -> Finding:
     seen = STATES.get(fabric.state, f"state {fabric.state}")
     if fabric.state == FABRIC_COMPLETED and fabric.status:
         seen = f"completed with NVML error {fabric.status}"
-    return expect(seen, "completed", of=subject, message=f"fabric {seen}", cost=NO_NVLINK)
+    return expect(seen, "completed", of=subject, message=f"the state of the fabric is: {seen}", cost=NO_NVLINK)

@@ -140,4 +140,4 @@ def of_switch(address: str, driver: str | Absent | None, dead: bool | Absent) ->
     absent = next((one for one in (driver, dead) if isinstance(one, Absent)), None)
     if absent is not None:
         return unknown(of, absent.reason)
-    return expect(driver or "no driver", DRIVER, of=of, message=f"it is bound to {driver}")
+    return expect(driver or "no driver", DRIVER, of=of, message=f"it is bound to {driver or 'no driver'}")

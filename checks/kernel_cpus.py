@@ -13,6 +13,7 @@ from gpuaudit.check import (
     Severity,
     Unavailable,
     check,
+    counted,
     fails,
     passes,
     warns,
@@ -74,7 +75,7 @@ def isolated(
         short = left < min(want.min_housekeeping_per_node, len(node.cpus))
         seen, wanted = f"{left} of {len(node.cpus)} CPUs", want.min_housekeeping_per_node
         of, expected = f"NUMA node {node.id}", f"at least {wanted}"
-        message = f"{left} left to the scheduler: the CPUs {format_list(apart)} are isolated"
+        message = f"{counted(left, 'CPU')} left to the scheduler: {named(apart)} isolated"
         judged = warns(of, message, seen, expected=expected, cost=ONE_CPU)
         yield judged if short else passes(of, seen, expected=expected)
     yield from beside_gpus(devices, apart)

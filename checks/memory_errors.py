@@ -13,9 +13,11 @@ from gpuaudit.check import (
     Severity,
     Verdict,
     check,
-    expect,
+    counted,
     expect_rate,
+    fails,
     for_absent,
+    passes,
 )
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.counters import Earlier
@@ -112,11 +114,14 @@ def uncorrected_of(one: Controller, most: int) -> Finding:
     """One controller."""
     if isinstance(one.uncorrected, Absent):
         return for_absent(one.uncorrected, one.name)
-    return expect(
+    expected = f"at most {most}"
+    if one.uncorrected <= most:
+        return passes(one.name, one.uncorrected, expected=expected, evidence=one.modules)
+    return fails(
+        one.name,
+        f"{counted(one.uncorrected, 'memory error')} beyond correction since boot",
         one.uncorrected,
-        range(most + 1),
-        of=one.name,
-        message=f"{one.uncorrected} memory errors that could not be corrected",
+        expected=expected,
         cost="whatever used that memory was lost",
         evidence=one.modules,
     )

@@ -79,7 +79,7 @@ def per_gpu(
     least = f"at least {want.min_percent_of_gpu_memory} % of the GPU memory"
     if host_gib * 100 >= gpus_gib * want.min_percent_of_gpu_memory:
         return passes("host memory", seen, expected=least)
-    share = f"{host_gib / gpus_gib:.0%} of the memory of the GPUs"
+    share = f"{100 * host_gib / gpus_gib:.0f} % of the memory of the GPUs"
     return warns("host memory", share, seen, expected=least, cost="what the GPUs hold does not fit")
 
 

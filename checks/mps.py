@@ -68,8 +68,8 @@ def daemon(mps: Mps, want: MpsExpectations) -> Findings:
     if len(users) > 1:
         yield warns("MPS servers", f"servers of {len(users)} users run", len(mps.servers))
     if mps.orphans:
-        message = "a process of MPS has died and is not collected"
-        yield warns("MPS processes", message, ", ".join(map(str, mps.orphans)))
+        message = "a process of MPS died and is still in the process table"
+        yield warns("MPS processes", message, f"PID {', '.join(map(str, mps.orphans))}")
 
 
 def judge_daemon(mps: Mps, want: MpsExpectations) -> Finding:

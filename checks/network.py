@@ -177,7 +177,7 @@ def link_flaps(interfaces: NetDevices, earlier: Earlier, want: NetworkExpectatio
             want.carrier_changes_max_per_day,
             per_s=DAY,
             of=one.name,
-            what="changes of the carrier",
+            what="changes of the carrier (link up or down)",
         )
 
 
@@ -217,6 +217,6 @@ def errors(found: InterfaceErrors, earlier: Earlier, want: NetworkExpectations) 
                 want.errors_max_per_hour,
                 per_s=HOUR,
                 of=f"{name} {what}",
-                what="frames",
+                what="frames with this error",
                 otherwise=Verdict.WARN,
             )

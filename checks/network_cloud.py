@@ -75,7 +75,7 @@ def judge_efa(nic: CloudNic) -> Finding:
     if nic.driver == "efa":
         message = "bound to efa, but no InfiniBand device came of it (see dmesg)"
     else:
-        message = f"not bound to the driver efa but to {nic.driver or 'none'}"
+        message = f"bound to {nic.driver or 'no driver'}, not to efa"
     return fails(nic.address, message, nic.driver or "no driver", expected="efa", cost=TCP_ONLY)
 
 

@@ -235,8 +235,8 @@ def roce_ecn(ecn: RoceEcn, want: NetworkDriverExpectations) -> Findings:
             continue
         off = [f"{side} {n}" for (side, n), on in sides.items() if not on]
         if off and (ecn.controlled[name] or not any_priority(sides)):
-            message = f"off for {', '.join(off)}"
-            yield warns(name, message, message, expected="np and rp on")
+            message = f"congestion notification (ECN) is off for {', '.join(off)}"
+            yield warns(name, message, f"off for {', '.join(off)}", expected="np and rp on")
         else:
             yield passes(name, "np and rp on", expected="np and rp on")
 

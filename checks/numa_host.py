@@ -116,7 +116,7 @@ def memory_allowed(numa: NumaNodes, context: CallingContext) -> Finding:
     if isinstance(allowed, Absent):
         raise Unavailable(allowed.reason, "not-recorded")
     used = frozenset(n.id for n in numa.nodes if n.cpus & cpus and n.memory_kib != 0)
-    lacking, seen = used - allowed, f"memory of nodes {format_list(allowed)}"
+    lacking, seen = used - allowed, f"memory of NUMA {format_list(allowed)}"
     if not lacking:
         return passes("memory nodes", seen)
     message = f"CPUs of node {format_list(lacking)} may be used, its memory may not"

@@ -109,14 +109,14 @@ def of_count(one: GpuLinks, want: NvlinkExpectations, same: int | None, *, part:
 
 
 def lost_bandwidth(one: GpuLinks, most: int) -> str | None:
-    """Missing links times the speed of one that is up, in one direction."""
+    """What is left and what there should be: links times the speed of one that is up."""
     speed = majority(link.mb_per_s for link in one.up if isinstance(link.mb_per_s, int))
     if not one.up:
         return "all NVLink bandwidth of this GPU"
     if not isinstance(speed, int) or most <= len(one.up):
         return None
-    lost, all_of_it = ((most - len(one.up)) * speed / MB_PER_GB, most * speed / MB_PER_GB)
-    return f"{lost:.0f} of {all_of_it:.0f} GB/s in each direction"
+    left, all_of_it = (number * speed / MB_PER_GB for number in (len(one.up), most))
+    return f"{left:.0f} instead of {all_of_it:.0f} GB/s each way"
 
 
 @check("nvlink-link-speed", severity=Severity.HIGH)
@@ -165,5 +165,5 @@ def of_speed(one: GpuLinks, gb_per_s: float | None) -> Finding:
         return passes(of, seen, expected=expected)
     judge = warns if gb_per_s is None else fails
     lost = sum(wanted - told[number] for number in slow) / MB_PER_GB
-    text = f"slow links: {', '.join(map(str, slow))}"
-    return judge(of, text, seen, expected=expected, cost=f"{lost:.0f} GB/s in each direction")
+    text = f"NVLinks below their speed: {', '.join(map(str, slow))}"
+    return judge(of, text, seen, expected=expected, cost=f"{lost:.0f} GB/s less each way")

@@ -58,7 +58,7 @@ def reports(address: str, registers: PciRegisters) -> tuple[bool, bool, bool] | 
     """Which severities a function tells the root port; a finding where that cannot be told."""
     found = registers.by_address.get(address, UNREAD)
     if isinstance(found, Absent):
-        return unknown(address, f"a zero may mean that it reports nothing: {found.reason}")
+        return unknown(address, f"whether it reports errors at all is not known: {found.reason}")
     return found.reports
 
 

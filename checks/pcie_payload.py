@@ -157,4 +157,4 @@ def share(devices: PciDevices, device: PciDevice, now: int, best: int) -> str | 
     if not isinstance(rate, Rate) or rate.speed_gt_per_s >= FLITS_FROM_GT_PER_S:
         return None
     carried = [rate.gb_per_s * size / (size + OVERHEAD_BYTES) for size in (now, best)]
-    return f"at most {carried[0]:.1f} of {carried[1]:.1f} GB/s each way"
+    return f"at most {carried[0]:.1f} instead of {carried[1]:.1f} GB/s each way"

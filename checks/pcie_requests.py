@@ -212,7 +212,7 @@ def tags_finding(
         return passes(address, seen)
     if not better:
         return passes(address, f"{seen}, all it can")
-    cost = f"{reaches:.1f} of {rate.gb_per_s:.1f} GB/s while a read takes {latency_ns} ns"
+    cost = f"{reaches:.1f} instead of {rate.gb_per_s:.1f} GB/s while a read takes {latency_ns} ns"
     return warns(address, f"{better} are off: {seen} do not fill its link", seen, cost=cost)
 
 

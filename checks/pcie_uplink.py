@@ -86,6 +86,7 @@ def finding(one: Uplink, least: float) -> Finding:
     if 100 * share >= least:
         return passes(one.hop.name, seen, expected=wanted, evidence=below)
     alone = each / share
-    cost = f"{each:.1f} of {alone:.1f} GB/s each way for each GPU when all copy to the host"
+    rates = f"{each:.1f} instead of {alone:.1f} GB/s each way"
+    cost = f"{rates} for each GPU when all copy to the host"
     message = f"{len(one.gpus)} GPUs share one uplink and keep {100 * share:.0f} % of their rate"
     return warns(one.hop.name, message, seen, expected=wanted, cost=cost, evidence=below)

@@ -193,7 +193,7 @@ def rate_of(port: RdmaPort, other: RdmaPort | None, role: Role, minimum: float |
         f"it runs at {rate}; {why}",
         str(rate),
         expected=f"at least {wanted:g} Gb/s",
-        cost=f"{rate.gb_per_s:.1f} of {wanted / 8:.1f} GB/s each way",
+        cost=f"{rate.gb_per_s:.1f} instead of {wanted / 8:.1f} GB/s each way",
     )
 
 
@@ -232,7 +232,8 @@ def port_width(ports: RdmaPorts, roles: RdmaRoles) -> Iterator[Finding]:
             yield unknown(port.name, rate.reason)
             continue
         least = 2 if rate.speed in SPLIT_SPEEDS else FULL_WIDTH
-        lost = f"{rate.gb_per_s:.1f} of {rate.gb_per_s * FULL_WIDTH / rate.width:.1f} GB/s each way"
+        full = rate.gb_per_s * FULL_WIDTH / rate.width
+        lost = f"{rate.gb_per_s:.1f} instead of {full:.1f} GB/s each way"
         yield expect_at_least(
             rate.width,
             least,

@@ -74,9 +74,9 @@ def rail_pairing(ports: RdmaPorts, roles: RdmaRoles, topology: Topology) -> Iter
         if shares[gpu.address] >= usual:
             yield passes(gpu.address, mine)
             continue
-        seen = f"{shares[gpu.address]:g} ports below its switch, {usual:g} for the others"
-        message = f"it has less of the compute ports than others: {mine}"
-        yield blame(gpu.address, message, seen, expected=f"{usual:g} ports", cost=DETOUR)
+        seen = f"{shares[gpu.address]:g} below its switch, {usual:g} for the others"
+        message = f"it is near fewer compute ports than the other GPUs: {mine}"
+        yield blame(gpu.address, message, seen, expected=f"at least {usual:g}", cost=DETOUR)
 
 
 def rails(ports: RdmaPorts, roles: RdmaRoles, topology: Topology) -> list[Rail]:
@@ -157,5 +157,5 @@ def bandwidth_of(rail: Rail, topology: Topology) -> Finding:
     if pcie.gb_per_s >= rate.gb_per_s:
         return passes(name, seen, expected=wanted)
     message = f"{hop.name} can carry less than the port's {rate}"
-    lost = f"{pcie.gb_per_s:.1f} of {rate.gb_per_s:.1f} GB/s each way"
+    lost = f"{pcie.gb_per_s:.1f} instead of {rate.gb_per_s:.1f} GB/s each way"
     return warns(name, message, seen, expected=wanted, cost=lost)

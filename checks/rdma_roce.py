@@ -80,7 +80,7 @@ def gid_roce_v2(
             yield unknown(port.name, lost)
         else:
             blame = fails if roles.of(port).sure else warns
-            message = f"no RoCE v2 GID: does interface {port.netdev or 'unknown'} have an address"
+            message = f"no RoCE v2 GID: interface {port.netdev or 'unknown'} has no usable IP address"
             yield blame(port.name, message, listed(roce.gids) or "none", expected=ROCE_V2)
 
 

@@ -140,7 +140,7 @@ def judge_room(folder: str, room: Space, want: StorageMountsExpectations) -> Fin
     if share < want.free_fail_percent:
         return fails(folder, f"almost full: {seen}", seen, expected=expected)
     if share < want.free_min_percent:
-        return warns(folder, f"{seen} left", seen, expected=expected)
+        return warns(folder, f"nearly full: {seen}", seen, expected=expected)
     return passes(folder, seen, expected=expected)
 
 

@@ -67,7 +67,7 @@ def margin(gpus: Gpus, want: ThermalExpectations) -> Iterator[Finding]:
             yield passes(gpu.subject, f"{distance} C", **fields)
         else:
             judge = fails if at_rest(gpu) or distance <= 0 else warns
-            yield judge(gpu.subject, f"{distance} C below its limit", f"{distance} C", **fields)
+            yield judge(gpu.subject, f"only {distance} C below the limit", f"{distance} C", **fields)
 
 
 def degrees(gpu: Gpu) -> str:

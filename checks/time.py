@@ -11,6 +11,7 @@ from gpuaudit.check import (
     NotApplicable,
     Severity,
     check,
+    counted,
     fails,
     for_absent,
     passes,
@@ -143,7 +144,8 @@ def synchronised(clock: KernelClock, machine: Machine, want: TimeExpectations) -
     fresh = clock.uptime_s is not None and clock.uptime_s < want.settle_minutes * MINUTES_S
     message = "nothing corrected the clock for hours, or ever"
     if fresh:
-        message = f"not yet corrected, {(clock.uptime_s or 0) / MINUTES_S:.0f} minutes after boot"
+        minutes = counted(round((clock.uptime_s or 0) / MINUTES_S), "minute")
+        message = f"not yet corrected, {minutes} after boot"
     answer = warns if fresh or machine.is_vm is not False else fails
     return answer(of, message, "not synchronised", cost=KEEP_TIME)
 

@@ -144,7 +144,7 @@ def application(scan: GpuScan, log: KernelLog, found: Xids, want: XidExpectation
         limit = f"at most {most}"
         if total <= most:
             return passes(device, seen(rows), expected=limit)
-        text = f"{total} errors of programs since boot"
+        text = f"{total} errors caused by programs since boot"
         return warns(device, text, seen(rows), expected=limit, evidence=lines(rows))
 
     yield from per_device(of_kind(found.gpus, "application"), on_bus(scan), log, want, judged)

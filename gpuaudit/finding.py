@@ -56,6 +56,12 @@ def shown(value: object) -> str:
     return str(value.value if isinstance(value, enum.Enum) else value)
 
 
+def counted(number: int, noun: str) -> str:
+    """'1 process', '3 processes': a number with its noun."""
+    ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    return f"{number} {noun}{ending}"
+
+
 def passes(of: str, observed: object = None, **fields: Any) -> Finding:
     """A pass; only code that saw the evidence may call it."""
     return _finding(Verdict.PASS, of, "", observed, fields)

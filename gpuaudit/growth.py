@@ -11,7 +11,7 @@ from gpuaudit.finding import Finding, Verdict, for_absent
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 UNITS = ((DAY, "day"), (HOUR, "hour"), (MINUTE, "minute"))
-HOW = "Run gpuaudit run --interval 60, or let the nightly audit keep readings."
+HOW = "Run `gpuaudit run --interval 60`, or let the nightly audit keep readings."
 
 
 def expect_rate(  # noqa: PLR0913 - one argument a field of the finding
@@ -48,16 +48,16 @@ def expect_rate(  # noqa: PLR0913 - one argument a field of the finding
 def judged(growth: Growth, limit: int, per_s: float, what: str) -> tuple[Verdict, str]:
     """The verdict and what to say about it."""
     if too_many(growth, limit, per_s):
-        return Verdict.FAIL, f"{told(growth)}: more {what} than {limit} {unit_of(per_s)}"
+        return Verdict.FAIL, f"{what}: {told(growth)}, more than {limit} {unit_of(per_s)}"
     if growth.stuck:
         return Verdict.UNKNOWN, f"the counter of {what} is at its end and must be reset to count on"
     if growth.before is None:
         if growth.now <= limit:
             return Verdict.PASS, ""
-        return Verdict.UNKNOWN, f"{growth.now} {what}, and when is not known: {growth.why}. {HOW}"
+        return Verdict.UNKNOWN, f"{what}: {growth.now} by now, and how fast is not known: {growth.why}. {HOW}"
     if growth.by <= allowed(growth, limit, per_s) or not growth.by:
         return Verdict.PASS, ""
-    return Verdict.UNKNOWN, f"{told(growth)} of {what} is too short a time to tell a rate. {HOW}"
+    return Verdict.UNKNOWN, f"{what}: {told(growth)}, too short a time to tell a rate. {HOW}"
 
 
 def too_many(growth: Growth, limit: int, per_s: float) -> bool:
@@ -73,18 +73,17 @@ def allowed(growth: Growth, limit: int, per_s: float) -> float:
 
 
 def told(growth: Growth) -> str:
-    """'12 in 3.0 hours', '9 since boot', '255'."""
+    """'12 in 3 hours', '9 since boot', '255'."""
     if growth.before is not None:
         return f"{growth.by} in {span(growth.seconds or 0.0)}"
     return str(growth.now) if growth.seconds is None else f"{growth.now} since boot"
 
 
 def span(seconds: float) -> str:
-    """'3.0 hours'."""
-    for unit_s, name in UNITS:
-        if seconds >= unit_s:
-            return f"{seconds / unit_s:.1f} {name}s"
-    return f"{seconds:.1f} seconds"
+    """'1 hour', '3.5 hours'."""
+    unit_s, name = next((unit for unit in UNITS if seconds >= unit[0]), (1.0, "second"))
+    number = f"{seconds / unit_s:.1f}".removesuffix(".0")
+    return f"{number} {name}" if number == "1" else f"{number} {name}s"
 
 
 def unit_of(per_s: float) -> str:

@@ -174,7 +174,9 @@ def line_of(one: Finding) -> str:
     """Observed, expected, what is wrong, what it costs."""
     message = one.message.removeprefix(one.subject).lstrip(": ").strip()
     parts = [message] if message else []
-    if one.expected is not None:
+    if one.expected is not None and one.observed is None:
+        parts.append(f"expected {one.expected}")
+    elif one.expected is not None:
         parts.append(f"observed {one.observed}, expected {one.expected}")
     elif one.observed is not None and one.observed not in message:
         parts.append(f"observed {one.observed}")

@@ -57,6 +57,8 @@ def command(
     gpuaudit explain sxid                 all codes of an NVSwitch
     gpuaudit explain generation           number formats and links of these GPUs
     """
+    if words != (GENERATION,) and (snapshot or root):
+        refuse("--snapshot and --root belong to explain generation")
     if words[0] in CATALOGUES:
         from gpuaudit.cli.xid_command import explained
 
@@ -67,8 +69,6 @@ def command(
 
         say(generation(snapshot, root, format_name) + "\n", exact=format_name == "json")
         return
-    if snapshot or root:
-        refuse("--snapshot and --root belong to explain generation")
     if len(words) > 1:
         refuse(f"explain takes one check, not {len(words)}")
     explain_check(words[0], format_name)

@@ -2,6 +2,8 @@
 """gpuaudit xid, and what gpuaudit explain tells of a code."""
 
 import json
+import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -22,7 +24,14 @@ PIECE_BYTES = 1 << 20
 LOOK_BYTES = 1 << 14
 STANDARD_INPUT = "-"
 HERE = "this machine"
-COMPRESSED = {b"\x1f\x8b": "zcat", b"\x28\xb5\x2f\xfd": "zstdcat", b"\xfd7zXZ": "xzcat"}
+ENCODED = {
+    b"\x1f\x8b": ("compressed", "zcat"),
+    b"\x28\xb5\x2f\xfd": ("compressed", "zstdcat"),
+    b"\xfd7zXZ": ("compressed", "xzcat"),
+    b"BZh": ("compressed", "bzcat"),
+    b"\xff\xfe": ("in UTF-16", "iconv -f UTF-16 -t UTF-8"),
+}
+LONGEST_NUMBER = 9
 FAMILIES = {"xid": GPU, "sxid": SWITCH}
 KINDS = {
     "fail": "the GPU or the fabric needs recovery",
@@ -97,8 +106,19 @@ def is_of_kernel(piece: bytes) -> bool:
 
 
 def opened(name: str) -> AbstractContextManager[BinaryIO]:
-    """The file, or standard input."""
-    return nullcontext(sys.stdin.buffer) if name == STANDARD_INPUT else open(name, "rb")
+    """The file, or standard input. Most devices never end, and /dev/kmsg waits for more."""
+    if name == STANDARD_INPUT:
+        return nullcontext(sys.stdin.buffer)
+    if is_device(name):
+        refuse(f"{name}: is a device; without a file gpuaudit xid reads this machine's log")
+    return open(name, "rb")
+
+
+def is_device(name: str) -> bool:
+    """True for what is no file; a terminal is what people type into."""
+    mode = os.stat(name).st_mode
+    ends = os.path.realpath(name).startswith(("/dev/null", "/dev/pts/", "/dev/tty"))
+    return stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and not ends)
 
 
 def pieces(name: str, file: BinaryIO) -> Iterator[bytes]:
@@ -106,7 +126,7 @@ def pieces(name: str, file: BinaryIO) -> Iterator[bytes]:
     left, is_first = b"", True
     while data := file.read(PIECE_BYTES):
         if is_first:
-            refuse_compressed(name, data)
+            refuse_encoded(name, data)
         is_first = False
         whole, newline, rest = (left + data).rpartition(b"\n")
         left = rest if len(rest) <= PIECE_BYTES else b""
@@ -114,11 +134,11 @@ def pieces(name: str, file: BinaryIO) -> Iterator[bytes]:
     yield left
 
 
-def refuse_compressed(name: str, data: bytes) -> None:
-    """Rotated logs are compressed more often than not."""
-    for magic, program in COMPRESSED.items():
+def refuse_encoded(name: str, data: bytes) -> None:
+    """Rotated logs are compressed more often than not, and some editors write UTF-16."""
+    for magic, (how, program) in ENCODED.items():
         if data.startswith(magic):
-            refuse(f"{shown(name)}: is compressed; use: {program} FILE | gpuaudit xid -")
+            refuse(f"{shown(name)}: is {how}; use: {program} FILE | gpuaudit xid -")
 
 
 def shown(name: str) -> str:
@@ -190,7 +210,7 @@ def explained(family: str, words: tuple[str, ...], format_name: str) -> str:
     if not words:
         rows = list(known.values())
         return dumped(rows) if format_name == "json" else "\n".join(map(summary, rows))
-    if len(words) > 1 or not words[0].isdecimal():
+    if len(words) > 1 or not words[0].isdecimal() or len(words[0]) > LONGEST_NUMBER:
         refuse(f"explain {family} takes one number, such as {79 if family == 'xid' else 20034}")
     code = f"{FAMILIES[family]}{int(words[0])}"
     if code not in known:

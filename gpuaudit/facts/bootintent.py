@@ -59,8 +59,11 @@ def snippets(host: Host) -> list[tuple[str, str]]:
 
 def take_assignments(values: dict[str, str], path: str, text: str) -> None:
     """Add the assignments of a file. Raises Unavailable where only a shell could tell them."""
+    branches = re.search(BRANCHES, text) is not None
     for name, sign, raw in re.findall(ASSIGNED, text.replace("\\\n", "")):
-        value = grub.expanded(unquoted(raw), values)
-        if "`" in raw or "$(" in raw or "$" in value or re.search(BRANCHES, text):
+        value = grub.expanded(unquoted(grub.bounded(raw)), values)
+        if "`" in raw or "$(" in raw or "$" in value or branches:
             raise Unavailable(f"{path} is a program: only a shell can tell what it sets", "garbled")
-        values[name] = f"{values.get(name, '')}{value}" if sign == "+=" else value
+        values[name] = grub.bounded(
+            f"{values[name]}{value}" if sign == "+=" and name in values else value
+        )

@@ -11,10 +11,14 @@ import re
 import shlex
 from typing import NamedTuple
 
+from gpuaudit.host import Unavailable
+
 COMMANDS = frozenset({"linux", "linux16", "linuxefi"})
 VARIABLE = r"\$(?:\{(\w+)\}|(\w+))"
 FROM_ENVIRONMENT = ("saved_entry", "kernelopts")
 """grub.cfg sets these too, but only where the environment block has nothing."""
+LONGEST = 65536
+"""No kernel takes a longer command line; variables made of variables double with each line."""
 
 
 class Item(NamedTuple):
@@ -44,6 +48,7 @@ def menu_of(text: str, listed: list[Item]) -> list[Item]:
             blocks += [True] if line.endswith("{") else []
         elif word == "blscfg":
             top.inside.extend(listed)
+            listed = []
         elif word in COMMANDS:
             items[-1].starts.append(rest)
         elif line.endswith("{"):
@@ -96,8 +101,27 @@ def default_of(variables: dict[str, str]) -> str:
 
 
 def expanded(text: str, variables: dict[str, str]) -> str:
-    """With the values of $name and ${name}; what has none is empty, as in GRUB."""
-    return re.sub(VARIABLE, lambda match: variables.get(match[1] or match[2], ""), text)
+    """With the values of $name and ${name}; what has none is empty, as in GRUB.
+
+    Raises Unavailable.
+    """
+    parts = re.split(VARIABLE, bounded(text))
+    values = [variables.get(a or b, "") for a, b in zip(parts[1::3], parts[2::3], strict=True)]
+    if sum(map(len, values)) > LONGEST:
+        raise too_long()
+    return "".join(one + value for one, value in zip(parts[::3], [*values, ""], strict=True))
+
+
+def bounded(text: str) -> str:
+    """The text. Raises Unavailable for what no boot loader would take."""
+    if len(text) > LONGEST:
+        raise too_long()
+    return text
+
+
+def too_long() -> Unavailable:
+    """Of a setting that is none."""
+    return Unavailable(f"a boot setting has more than {LONGEST >> 10} KiB", "garbled")
 
 
 def shell_words(text: str) -> list[str]:
@@ -143,7 +167,7 @@ def release_of(path: str) -> str | None:
 def version_key(text: str) -> tuple[tuple[int, int, str], ...]:
     """For sorting releases: numbers as numbers, and above letters (rpmvercmp)."""
     parts = re.findall(r"[0-9]+|[A-Za-z]+", text)
-    return tuple((1, int(p), "") if p[0].isdigit() else (0, 0, p) for p in parts)
+    return tuple((1, int(p[:18]), "") if p[0].isdigit() else (0, 0, p) for p in parts)
 
 
 def version_key_of_entry(name: str) -> tuple[tuple[int, int, str], ...]:

@@ -105,6 +105,7 @@ def boot_at(data: bytes) -> int:
         line = parsed(data[start : end if end >= 0 else len(data)])
         if line and line.text.startswith(BOOT.decode()):
             return start
+        at = start
     return -1
 
 

@@ -19,6 +19,8 @@ CALLER = r" ?\[ *[TC][0-9]+\]"
 CLOCK = r"[0-9]:[0-9]{2}:[0-9]{2}"
 OF_KERNEL = " kernel:"
 LONGEST_HEAD = 160
+LONG_TIMES = ((86400, "days"), (3600, "hours"), (60, "minutes"))
+LONGEST_LINE = 8192  # CONSOLE_EXT_LOG_MAX: no kernel since 4.2 writes a longer one
 
 
 class Line(NamedTuple):
@@ -37,22 +39,30 @@ class Line(NamedTuple):
         """The time as people look for it in the same log."""
         if self.clock:
             return self.clock
-        return "an unknown time" if self.seconds is None else f"{self.seconds:.0f} s after boot"
+        if self.seconds is None:
+            return "an unknown time"
+        for unit_s, unit in LONG_TIMES:
+            if self.seconds >= 2 * unit_s:
+                return f"{self.seconds:.0f} s ({self.seconds / unit_s:.0f} {unit}) after boot"
+        return f"{self.seconds:.0f} s after boot"
 
 
 def parsed(raw: bytes) -> Line | None:
     """The line; None for what is none: nothing, or the properties behind a record of the ring."""
     if not raw or (raw[:1] == b" " and b"=" in raw):
         return None
+    if raw[:1] == b"{":
+        return from_journal(raw)
+    raw = raw[:LONGEST_LINE]
     if raw[:1].isdigit() and (record := RECORD.fullmatch(raw)):
         text = re.sub(ESCAPED, lambda match: bytes([int(match[1], 16)]), record[3])
         return Line(int(record[2]) / 1e6, int(record[1]) & 7, clean(text))
-    return from_journal(raw) if raw[:1] == b"{" else from_text(clean(raw))
+    return from_text(clean(raw))
 
 
 def clean(raw: bytes) -> str:
     """Text that a terminal can be given: names of processes are anybody's to choose."""
-    text = raw.decode("utf-8", "replace").strip("\r\n\0")
+    text = raw[:LONGEST_LINE].decode("utf-8", "replace").strip("\r\n\0")
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else " " if c in "\t\n" else "?" for c in text)
@@ -65,10 +75,17 @@ def from_journal(raw: bytes) -> Line | None:
         since = told.get("_SOURCE_MONOTONIC_TIMESTAMP")
         seconds = None if since is None else int(str(since)) / 1e6
         level = told.get("PRIORITY")
-        text = clean(str(told.get("MESSAGE", "")).encode())
+        text = clean(said(told.get("MESSAGE", "")))
         return Line(seconds, None if level is None else int(str(level)), text)
-    except ValueError:  # msgspec's own errors are ValueErrors too
+    except (ValueError, OverflowError, RecursionError):  # msgspec's own are ValueErrors too
         return None
+
+
+def said(message: object) -> bytes:
+    """A text; what is not UTF-8 stands there as a list of bytes. Raises ValueError."""
+    if isinstance(message, list):
+        return bytes(one if isinstance(one, int) else 0 for one in message)
+    return str(message).encode()
 
 
 def from_text(text: str) -> Line:

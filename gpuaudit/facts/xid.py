@@ -28,7 +28,7 @@ SXID = (
 )
 GONE = r"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F:.]+)"
 FATAL = r"(?i:(non-?)?fatal)"
-RECOVERY = r"changed from .* to 0x([0-9a-fA-F]+) \(([^)]*)\)"
+RECOVERY = r"changed from .{0,80} to 0x([0-9a-fA-F]{1,8}) \("
 ADDRESS = r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2,4}):([0-9a-f]{2})(?:\.[0-9a-f])?"
 OFF_THE_BUS, RECOVERY_CHANGED, DOUBLE_BIT, CONTAINED, UNCONTAINED = 79, 154, 48, 94, 95
 MOST_NAMES = 5

@@ -168,7 +168,7 @@ class NvmlAnswers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             return Answer(e=NO_ANSWER, t=f"not answered: NVML hung in {self.hung.subject}")
         if self.crashed is not None:
             return Answer(e=NO_ANSWER, t=f"not answered: NVML crashed in {self.crashed.subject}")
-        return Answer(e=NO_ANSWER, t="not asked") if self.init.ok else self.init
+        return Answer(e=NO_ANSWER, t="NVML was not asked for this") if self.init.ok else self.init
 
 
 def encode_answers(answers: NvmlAnswers) -> bytes:

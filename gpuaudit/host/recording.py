@@ -133,7 +133,7 @@ class Recording:
                     return recorded.output
                 gap = recorded.gap or Gap("not-recorded", "no output")
                 raise Unavailable(gap.reason, gap.kind)
-        raise Unavailable(f"the output of {argv[0]} was not recorded", "not-recorded")
+        raise Unavailable(f"the output of {' '.join(argv).lstrip('@')} was not recorded", "not-recorded")
 
     def processes(self) -> tuple[Process, ...]:
         """Replay the process table. Raises Unavailable."""

@@ -116,7 +116,7 @@ class Hop(msgspec.Struct, frozen=True, kw_only=True):
         width: int | None = None,
         wired: int | None = None,
     ) -> str | None:
-        """'31.5 of 63.0 GB/s each way': with one value as given, and at its best."""
+        """'31.5 instead of 63.0 GB/s each way': with one value as given, and at its best."""
         best = self.could
         if isinstance(best, Absent):
             return None
@@ -177,8 +177,8 @@ def rate(speed: float | Absent, width: float | Absent) -> Rate | Absent:
 
 
 def loss(now: Rate, best: Rate) -> str:
-    """What is lost between two rates."""
-    return f"{now.gb_per_s:.1f} of {best.gb_per_s:.1f} GB/s each way"
+    """What is carried now, and what could be."""
+    return f"{now.gb_per_s:.1f} instead of {best.gb_per_s:.1f} GB/s each way"
 
 
 def narrowest(hops: tuple[Hop, ...], *, at_best: bool = False) -> tuple[Hop, Rate] | None:

@@ -4,8 +4,8 @@
 from fakenode import FakeNode
 from fakenode.breaking import answer, everywhere, remove, start, text, write
 from fakenode.cpus import CORES, CPU, CPUS, NODES
-from fakenode.driver import OPEN, PROPRIETARY
 from fakenode.fault import Fault
+from fakenode.faults_driver import proprietary_modules
 from fakenode.faults_host import irqbalance_stopped, one_cpu_offline
 from fakenode.faults_network import becomes
 from fakenode.faults_rdma import rail_turned_into_ethernet
@@ -37,11 +37,6 @@ def smt_switched_off(node: FakeNode) -> None:
         for path, content in node.files.items():
             if path.endswith("/local_cpulist") and content == old:
                 node.files[path] = f"{local}\n"
-
-
-def proprietary_modules(node: FakeNode) -> None:
-    path = "/proc/driver/nvidia/version"
-    node.files[path] = text(node, path).replace(OPEN, PROPRIETARY)
 
 
 def imex_without_channels(node: FakeNode) -> None:
