@@ -18,6 +18,7 @@ from gpuaudit.check import (
     warns,
 )
 from gpuaudit.facts.base import Absent
+from gpuaudit.facts.generation import Generation
 from gpuaudit.facts.node import Machine
 from gpuaudit.facts.pciconfig import Acs, bit_names
 from gpuaudit.topology import PeerPorts, Peers, Platform, Topology, platform_of
@@ -47,7 +48,11 @@ class AcsExpectations(Expectations, frozen=True, kw_only=True):
 
 @check("acs-redirect-off", severity=Severity.HIGH)
 def redirect_off(
-    peers: PeerPorts, tree: Topology, machine: Machine, want: AcsExpectations
+    peers: PeerPorts,
+    tree: Topology,
+    machine: Machine,
+    generation: Generation,
+    want: AcsExpectations,
 ) -> Iterator[Finding]:
     """No port between GPUs, or between a GPU and its NIC, redirects traffic.
 
@@ -67,7 +72,8 @@ def redirect_off(
     redirect and are ignored, as are all ports that are on no such path.
 
     ## Exceptions
-    Virtual machines need redirection for isolation: guests, and hosts with a GPU or NIC bound to
+    GeForce GPUs since Ampere have neither peer-to-peer nor GPUDirect RDMA: not applicable. Virtual
+    machines need redirection for isolation: guests, and hosts with a GPU or NIC bound to
     VFIO, are not judged, nor is Grace, whose ports keep the kernel's default. With ConnectX-8 Data
     Direct on Grace each kind of port wants another value: unknown, to be compared with NVIDIA's
     `rdma_topo check`. On other Arm and unknown platforms a set bit only warns: change it only when
@@ -76,7 +82,7 @@ def redirect_off(
     on boards with NVSwitches over NVLink: a port that hurts only such pairs warns.
 
     ## What to do
-    On bare metal, switch ACS off in the firmware setup, or boot with `pci=disable_acs_redir=PORT`
+    On bare metal, switch ACS off in the BIOS, or boot with `pci=disable_acs_redir=PORT`
     (PORT as named here, several joined by `;`), and run this check again. At run time:
     `setpci -s PORT ECAP_ACS+6.w=0000:002c` until the next boot.
 
@@ -89,8 +95,8 @@ def redirect_off(
     - https://github.com/linux-rdma/rdma-core (rdma_topo)
     """
     platform = platform_of(machine, tree.devices)
-    if platform in KEEP:
-        raise NotApplicable(KEEP[platform])
+    if reason := harmless(platform, generation):
+        raise NotApplicable(reason)
     direct = any(nic.id == CONNECTX_8 for nic in tree.devices.of("nic"))
     if peers.grace and not direct:
         raise NotApplicable(GRACE)
@@ -109,6 +115,14 @@ def redirect_off(
             yield unknown(port, DATA_DIRECT, value(found))
         else:
             yield judged(port, found, hurt, tree, bad(platform, want, hurt))
+
+
+def harmless(platform: Platform, generation: Generation) -> str | None:
+    """Why redirection hinders nothing here, or has to stay."""
+    no_peers = generation.lacks("pcie-p2p")
+    if no_peers and generation.lacks("gpudirect-rdma"):
+        return f"nothing goes from device to device: {no_peers}"
+    return KEEP.get(platform)
 
 
 def counts(pair: Peers, want: AcsExpectations) -> bool:

@@ -109,4 +109,10 @@ def of_application(gpu: Gpu) -> Finding:
     seen, wanted = (f"{known[at]}/{known[at + 1]} MHz" for at in (0, 2))
     if known[0] >= known[2] and known[1] >= known[3]:
         return passes(gpu.subject, seen, expected=wanted)
-    return fails(gpu.subject, f"application clocks below the default: {seen} (SM/memory)", seen, expected=wanted)
+    return fails(
+        gpu.subject,
+        f"application clocks below the default: {seen} (SM/memory)",
+        seen,
+        expected=wanted,
+        cost=f"{max(100 - 100 * known[at] // known[at + 2] for at in (0, 1))} % of a clock",
+    )

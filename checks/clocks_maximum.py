@@ -17,6 +17,7 @@ from gpuaudit.check import (
     warns,
 )
 from gpuaudit.facts.base import Absent
+from gpuaudit.facts.generation import GEFORCE
 from gpuaudit.facts.gpu import Gpu, Gpus
 
 Mhz = Annotated[int, msgspec.Meta(ge=1, le=20000)]
@@ -45,10 +46,11 @@ def maximum(gpus: Gpus, want: ClocksMaximumExpectations) -> Iterator[Finding]:
 
     ## Exceptions
     Clocks that were locked do not show here (clocks-locked). A product that the policy does not
-    know, alone on its node, is not applicable; so are virtual GPUs.
+    know, alone on its node, is not applicable; so are virtual GPUs, and GeForce boards, whose
+    makers choose the clocks.
 
     ## What to do
-    Compare `nvidia-smi -q -d CLOCK` and the VBIOS with a good node, and ask the vendor for the
+    Compare `nvidia-smi -q -d CLOCK` and the VBIOS with a healthy node, and ask the vendor for the
     firmware of this board.
 
     ## References
@@ -56,7 +58,7 @@ def maximum(gpus: Gpus, want: ClocksMaximumExpectations) -> Iterator[Finding]:
     """
     asked = gpus.asked()
     for gpu in asked:
-        mates = [one for one in asked if one is not gpu and one.pci_id == gpu.pci_id]
+        mates = [o for o in asked if o is not gpu and o.pci_id == gpu.pci_id and not of_maker(o)]
         yield of_maximum(gpu, mates, want.mhz_by_id.get(str(gpu.pci_id)))
 
 
@@ -70,7 +72,8 @@ def of_maximum(gpu: Gpu, mates: list[Gpu], product: tuple[int, int] | None) -> F
     told = [ceiling(one) for one in mates if first_absent(one) is None]
     others = told if product is None else [*told, product]
     if not others:
-        return not_applicable(of, "the policy does not know this product, and no GPU is like it")
+        why = "nothing to compare with: a product that the policy does not know"
+        return not_applicable(of, f"{why}{', clocks by its maker' * of_maker(gpu)}")
     mine = ceiling(gpu)
     best = max(sm for sm, _ in others), max(memory for _, memory in others)
     seen, wanted = (f"{sm}/{memory} MHz" for sm, memory in (mine, best))
@@ -79,6 +82,11 @@ def of_maximum(gpu: Gpu, mates: list[Gpu], product: tuple[int, int] | None) -> F
     text = f"highest clocks {seen} (SM/memory), elsewhere {wanted}"
     cost = f"{max(100 - 100 * mine[at] // best[at] for at in (0, 1))} % of a clock"
     return warns(of, text, seen, expected=wanted, cost=cost)
+
+
+def of_maker(gpu: Gpu) -> bool:
+    """A consumer board: each maker, and each of its models, has clocks of its own."""
+    return any(word in str(gpu.name) for word in GEFORCE)
 
 
 def first_absent(gpu: Gpu) -> Absent | None:

@@ -43,15 +43,17 @@ def runtime_nvidia(containers: Containers, want: ContainerExpectations) -> Findi
 
     ## Evidence
     /etc/docker/daemon.json, /etc/containerd/config.toml and what it imports, /etc/crio; the hook
-    nvidia-container-runtime-hook and hooks.d.
+    nvidia-container-runtime-hook and hooks.d; CDI specifications in /etc/cdi and /var/run/cdi.
 
     ## How it is judged
-    One runtime with a way to the GPUs is enough. When none has one, each warns;
-    `container.gpus_in_runtime` makes them fail.
+    One runtime with a way to the GPUs is enough; CDI is one only with a specification that names
+    them. When none has one, each warns; `container.gpus_in_runtime` makes them fail. Unknown where
+    it depends on the runtime's release whether a specification is used.
 
     ## Exceptions
     Not applicable where Docker, containerd and CRI-O are not installed, and inside a container.
     Podman, Apptainer and Enroot need no configuration. k3s and RKE2 write theirs when they start.
+    GKE hands out device files by a plugin of its own: set `any` there.
 
     ## What to do
     Install nvidia-container-toolkit and run `nvidia-ctk runtime configure --runtime=docker` (or

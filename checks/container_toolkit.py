@@ -44,7 +44,8 @@ def toolkit_config(containers: Containers) -> Findings:
 
     ## How it is judged
     A file that is no TOML, an unknown mode and an ldconfig that is not there fail. `no-cgroups` and
-    an ldconfig without `@`, which runs the container's own program, warn.
+    an ldconfig without `@`, which runs the container's own program, warn. The toolkit takes
+    ldconfig for ldconfig.real and the other way round, where only one of them is there.
 
     ## Exceptions
     Not applicable without the file: the defaults then hold. `no-cgroups = true` is right for
@@ -70,7 +71,8 @@ def toolkit_config(containers: Containers) -> Findings:
     if cgroups is True:
         yield warns("no-cgroups", "only rootless containers get at the GPUs", cgroups)
     ldconfig = str(table.get((CLI, "ldconfig"), ""))
-    if ldconfig.removeprefix("@") in containers.missing:
+    plain = ldconfig.removeprefix("@").removesuffix(".real")
+    if ldconfig.startswith("@") and {plain, f"{plain}.real"} <= containers.missing:
         yield fails("ldconfig", f"{ldconfig} is not there: containers do not start", ldconfig)
     elif ldconfig and not ldconfig.startswith("@"):
         yield warns("ldconfig", "the container's own ldconfig is run", ldconfig)

@@ -58,8 +58,10 @@ def affinity_width(
     Where all GPUs are visible, each has one of its local CPUs among them, else it warns.
 
     ## Exceptions
-    A Slurm step is held to its share by design, so its width counts by visible GPU. Quotas of
-    cgroup v1 are not seen. Which GPUs a shorter list means is not judged.
+    A Slurm step is held to its share by design, so its width counts by visible GPU. A small set is
+    not judged in what slurmd itself starts (prolog, health check) and in containers that name no
+    GPU, such as a monitor's. Quotas of cgroup v1 are not seen. Which GPUs a shorter list means is
+    not judged.
 
     ## What to do
     Start it without `taskset`; in Slurm ask for `--cpus-per-task` or `--cpus-per-gpu`, in
@@ -80,6 +82,8 @@ def affinity_width(
     if context.quota_cpus is not None and context.quota_cpus < width:
         width = context.quota_cpus
         message = f"cpu.max grants the time of {width:g} CPUs for {counted(visible, 'GPU')}"
+    if context.not_of_job and width / visible < want.min_cpus_per_gpu:
+        raise NotApplicable(f"{message}: {context.not_of_job}")
     one_for_all = width <= 1 and visible > 1
     yield expect_at_least(
         width / visible,
@@ -90,7 +94,7 @@ def affinity_width(
         cost=f"the threads of {counted(visible, 'rank')} share {width:g} of {len(online)} CPUs",
         otherwise=Verdict.FAIL if one_for_all else Verdict.WARN,
     )
-    for gpu in gpus if visible == len(gpus) else ():
+    for gpu in gpus if visible == len(gpus) and not context.not_of_job else ():
         local = gpu.local_cpus
         if not isinstance(local, Absent) and local & online and not local & mine:
             near = named(local & online)
@@ -115,7 +119,8 @@ def affinity_cores(context: CallingContext, cores: CpuCores) -> Finding:
     as `--hint=nomultithread` of Slurm does. A mixture warns.
 
     ## Exceptions
-    Not applicable where cores have one thread (SMT off, Grace) and where nothing limits the set.
+    Not applicable where cores have one thread (SMT off, Grace), where nothing limits the set, and
+    to what is no job, as for cpu-affinity-width.
     A guest sees the cores that its hypervisor tells.
 
     ## What to do
@@ -137,6 +142,8 @@ def affinity_cores(context: CallingContext, cores: CpuCores) -> Finding:
     single = all(len(core & allowed) == 1 for core in used)
     if not cut or single:
         return passes("CPU set", seen)
+    if context.not_of_job:
+        raise NotApplicable(f"{seen}: {context.not_of_job}")
     where = named(frozenset().union(*cut) & allowed)
     return warns("CPU set", f"{where}: not all threads of the core", seen, cost="a shared core")
 

@@ -105,7 +105,8 @@ def siblings_alike(cores: CpuCores) -> Finding:
         raise NotApplicable("this CPU has two kinds of cores, one of them without a second thread")
     counts = Counter(map(len, cores.cores))
     seen = ", ".join(
-        f"{counted(number, 'core')} with {counted(threads, 'thread')}" for threads, number in counts.most_common()
+        f"{counted(number, 'core')} with {counted(threads, 'thread')}"
+        for threads, number in counts.most_common()
     )
     if len(counts) == 1:
         return passes("threads of the cores", seen)

@@ -122,7 +122,8 @@ def has_nvml(libraries: DriverLibraries) -> bool:
 def of_library(path: str, version: str, wanted: str) -> Finding:
     """One library. NVML leaves out the last number in some releases: compare what it tells."""
     same = wanted == version or wanted.startswith(f"{version}.")
-    return expect(wanted if same else version, wanted, of=path)
+    message = f"its version is {version}, that of the driver {wanted}"
+    return expect(wanted if same else version, wanted, of=path, message=message)
 
 
 @check("driver-open-modules", severity=Severity.HIGH)

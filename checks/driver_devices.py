@@ -10,6 +10,7 @@ from gpuaudit.check import (
     Severity,
     check,
     fails,
+    not_applicable,
     passes,
     unknown,
     warns,
@@ -17,7 +18,7 @@ from gpuaudit.check import (
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.devicenodes import MAJORS, NEEDED, DeviceNodes, Status, Wanted
 
-READ_WRITE, OTHERS = 0o666, 0o006
+READ_WRITE, GROUP, OTHERS = 0o666, 0o060, 0o006
 Findings = Iterator[Finding]
 
 
@@ -41,14 +42,16 @@ def device_nodes(devices: DeviceNodes, want: DriverDevicesExpectations) -> Findi
 
     ## How it is judged
     A file fails when it is no device, has another major number than the driver, or less permission
-    than the driver's parameters give; more permission warns. With `driver_devices.access: everyone`
+    than the driver's parameters give; more permission warns, and so does a file that is left to a
+    group of users, as udev rules of a site do. With `driver_devices.access: everyone`
     all must be open to everyone. A missing nvidiactl or nvidia-uvm fails where nvidia-modprobe
     cannot make it for users, a missing nvidia-uvm-tools, which profilers need, warns.
 
     ## Exceptions
     The file of a GPU that is missing is the matter of gpu-count: in a container and in a job only
-    some are there. Not applicable in an image. Device files of MIG instances are not judged. Who
-    may open a file is also up to the device cgroup, which cannot be read.
+    some are there. A container for `utility` alone is not given nvidia-uvm: what is missing in a
+    container is not judged. Not applicable in an image. Device files of MIG instances are not
+    judged. Who may open a file is also up to the device cgroup, which cannot be read.
 
     ## What to do
     Run `nvidia-modprobe -u -c 0` as root, and set NVreg_DeviceFileMode (and NVreg_DeviceFileGID) in
@@ -70,6 +73,8 @@ def device_nodes(devices: DeviceNodes, want: DriverDevicesExpectations) -> Findi
 def judge_missing(name: str, devices: DeviceNodes) -> Finding:
     """A file that is not there; the first program that needs it may have it made."""
     of = f"/dev/{name}"
+    if devices.in_container:
+        return not_applicable(of, "this container was not given it")
     if isinstance(devices.makes_them, Absent):
         return unknown(of, f"it is not there, and {devices.makes_them.reason}")
     if devices.makes_them:
@@ -111,13 +116,16 @@ def judge_mode(of: str, found: Status, wanted: Wanted, shown: str) -> Finding:
     """Mode and owner against the driver's parameters; without them somebody has to get in."""
     mode, least = found.mode & READ_WRITE, wanted.mode & READ_WRITE
     if not wanted.modify:
-        open_to_some = mode & OTHERS == OTHERS or (mode & 0o060 == 0o060 and found.gid != 0)
+        open_to_some = mode & OTHERS == OTHERS or (mode & GROUP == GROUP and found.gid != 0)
         message = "only root can open it"
         return passes(of, shown) if open_to_some else fails(of, message, shown)
     expected = f"{wanted.mode:04o}, {wanted.uid}:{wanted.gid}"
     group = least & OTHERS != OTHERS and mode & OTHERS != OTHERS and found.gid != wanted.gid
     if least & ~mode or group:
-        return fails(of, "users cannot open it as the driver wants", shown, expected=expected)
+        by_rule = mode & GROUP == GROUP and found.gid != 0
+        some = f"only group {found.gid} can open it, unlike what the driver is told"
+        message = some if by_rule else "users cannot open it as the driver wants"
+        return (warns if by_rule else fails)(of, message, shown, expected=expected)
     if mode & ~least:
         message = "more users can open it than the driver's parameters allow"
         return warns(of, message, shown, expected=expected)

@@ -93,7 +93,7 @@ def mode_settled(gpus: Gpus) -> Iterator[Finding]:
             yield expect(gpu.ecc, None, of=gpu.subject)
             continue
         now, after = (WORDS.get(mode, str(mode)) for mode in (gpu.ecc.current, gpu.ecc.pending))
-        yield expect(now, after, of=gpu.subject, message=f"a change of ECC to {after} waits for a reset")
+        yield expect(now, after, of=gpu.subject, message=f"the change to {after} waits for a reset")
 
 
 @check("ecc-volatile-uncorrected", severity=Severity.CRITICAL)
@@ -153,7 +153,7 @@ def aggregate_uncorrected(gpus: Gpus, want: EccExpectations) -> Iterator[Finding
         counted = at_most(gpu.subject, gpu.aggregate_uncorrected, most, "over its life")
         if not isinstance(gpu.sram, Absent) and gpu.sram.threshold_exceeded:
             seen = f"{gpu.sram.parity} parity, {gpu.sram.secded} SEC-DED errors"
-            yield fails(gpu.subject, "more errors of its on-chip memory (SRAM) than NVIDIA allows", seen)
+            yield fails(gpu.subject, "too many errors of the on-chip memory (SRAM)", seen)
         elif unread(gpu.sram) and counted.verdict is Verdict.PASS:
             yield expect(gpu.sram, None, of=gpu.subject)
         else:

@@ -12,18 +12,19 @@ from gpuaudit.check import (
     Unavailable,
     check,
     expect,
+    fails,
     not_applicable,
 )
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.fabric import UNIT, FabricProcess, FabricUnit, FabricVersion
-from gpuaudit.facts.gpu import Gpus
+from gpuaudit.facts.gpu import Gpu, Gpus
 from gpuaudit.facts.gpurecord import VGPU_HOSTS
 from gpuaudit.facts.gpuscan import GpuScan
 from gpuaudit.facts.gpuvalues import FABRIC_COMPLETED, Fabric
 from gpuaudit.facts.node import Machine
 
 STATES = {0: "not supported", 1: "not started", 2: "in progress", 3: "completed"}
-NO_SWITCH = "no NVSwitch on this machine"
+NO_SWITCH = "no NVSwitch on the PCI bus"
 NO_NVLINK = "traffic between GPUs has no NVLink: CUDA refuses to start or uses PCIe"
 
 
@@ -116,7 +117,8 @@ def manager_version(
     driver = versions.driver
     if isinstance(driver, Absent):
         return expect(driver, None, of="nv-fabricmanager")
-    return expect(versions.manager, driver, of="nv-fabricmanager")
+    message = f"its version is {versions.manager}, that of the driver {driver}"
+    return expect(versions.manager, driver, of="nv-fabricmanager", message=message)
 
 
 @check("fabric-manager-enabled", severity=Severity.HIGH)
@@ -166,9 +168,9 @@ def state(gpus: Gpus) -> Iterator[Finding]:
     State 3 completed, and status 0.
 
     ## Exceptions
-    Not applicable where NVML says that the GPU has no fabric: PCIe boards, A100; and on a vGPU host
-    before the registration, which waits there for a guest. In progress right after boot may settle:
-    run again after a minute.
+    Not applicable where NVML says that the GPU has no fabric (PCIe boards, A100), unless another of
+    its model has joined one; and on a vGPU host before the registration, which waits there for a
+    guest. In progress right after boot may settle: run again after a minute.
 
     ## What to do
     Read `journalctl -u nvidia-fabricmanager`, restart it when no job runs, then reset the GPUs.
@@ -181,8 +183,20 @@ def state(gpus: Gpus) -> Iterator[Finding]:
         waits = isinstance(gpu.fabric, Fabric) and gpu.fabric.state not in {0, FABRIC_COMPLETED}
         if waits and gpu.virtualization in VGPU_HOSTS:
             yield not_applicable(gpu.subject, "a host of guests: their partitions are made later")
+        elif is_odd(gpu, gpus):
+            text = "it says that it has no fabric, others of its model have joined one"
+            yield fails(gpu.subject, text, STATES[0], expected="completed", cost=NO_NVLINK)
         else:
             yield of_state(gpu.subject, gpu.fabric)
+
+
+def is_odd(gpu: Gpu, gpus: Gpus) -> bool:
+    """It says that it has no fabric, though another of its model has joined one."""
+    kin = (o.fabric for o in gpus.records if o.pci_id == gpu.pci_id)
+    joined = any(isinstance(one, Fabric) and one.state == FABRIC_COMPLETED for one in kin)
+    none = isinstance(gpu.fabric, Fabric) and gpu.fabric.state == 0
+    shared = gpu.mig_runs or gpu.is_vgpu or gpu.virtualization in VGPU_HOSTS
+    return none and joined and not shared
 
 
 def of_state(subject: str, fabric: Fabric | Absent) -> Finding:
@@ -194,4 +208,4 @@ def of_state(subject: str, fabric: Fabric | Absent) -> Finding:
     seen = STATES.get(fabric.state, f"state {fabric.state}")
     if fabric.state == FABRIC_COMPLETED and fabric.status:
         seen = f"completed with NVML error {fabric.status}"
-    return expect(seen, "completed", of=subject, message=f"the state of the fabric is: {seen}", cost=NO_NVLINK)
+    return expect(seen, "completed", of=subject, message=f"fabric state: {seen}", cost=NO_NVLINK)

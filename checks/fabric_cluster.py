@@ -122,7 +122,7 @@ def switches(
     - https://github.com/NVIDIA/open-gpu-kernel-modules/blob/main/kernel-open/nvidia/linux_nvswitch.c
     """
     if not found.switches:
-        raise NotApplicable("no NVSwitch on the PCI bus of this machine")
+        raise NotApplicable("no NVSwitch on the PCI bus")
     for address, (driver, dead) in found.switches.items():
         yield of_switch(address, driver, dead)
     number = want.switches_by_id.get(majority(scan.kinds) or "")
@@ -140,4 +140,6 @@ def of_switch(address: str, driver: str | Absent | None, dead: bool | Absent) ->
     absent = next((one for one in (driver, dead) if isinstance(one, Absent)), None)
     if absent is not None:
         return unknown(of, absent.reason)
-    return expect(driver or "no driver", DRIVER, of=of, message=f"it is bound to {driver or 'no driver'}")
+    return expect(
+        driver or "no driver", DRIVER, of=of, message=f"it is bound to {driver or 'no driver'}"
+    )

@@ -17,6 +17,8 @@ from gpuaudit.facts.gpuscan import GpuScan
 from gpuaudit.facts.imex import CHANNELS, DAEMON, NODES, Imex
 
 UNTOLD = "which GPUs this machine has was not recorded"
+ELSEWHERE = "IMEX runs on a host that is running, not in a container or an image"
+NO_NEIGHBOURS = "this product has no NVLink between nodes"
 NO_DOMAIN = "no IMEX domain of several nodes is configured"
 
 
@@ -51,14 +53,14 @@ def imex(scan: GpuScan, found: Imex, want: FabricImexExpectations) -> Finding:
     ## References
     - https://docs.nvidia.com/multi-node-nvlink-systems/imex-guide/deployment.html
     """
-    if scan.in_container:
-        raise NotApplicable("in a container: IMEX runs on the host")
+    if scan.in_container or scan.image:
+        raise NotApplicable(ELSEWHERE)
     if not want.multi_node and scan.functions is None:
         raise Unavailable(UNTOLD, "not-recorded")
     if not want.multi_node:
         if found.running is True:
             return warns(DAEMON, "it runs, though this product has no NVLink between nodes", "runs")
-        raise NotApplicable("this product has no NVLink between nodes")
+        raise NotApplicable(NO_NEIGHBOURS)
     if isinstance(found.nodes, int) and found.nodes < 2:
         raise NotApplicable(NO_DOMAIN)
     absent = next((one for one in (found.nodes, found.running) if isinstance(one, Absent)), None)
@@ -93,10 +95,12 @@ def imex_channels(scan: GpuScan, found: Imex, want: FabricImexExpectations) -> F
     ## References
     - https://docs.nvidia.com/multi-node-nvlink-systems/imex-guide/imexchannels.html
     """
-    if not want.multi_node and scan.functions is None and not scan.in_container:
+    if scan.in_container or scan.image:
+        raise NotApplicable(ELSEWHERE)
+    if not want.multi_node and scan.functions is None:
         raise Unavailable(UNTOLD, "not-recorded")
-    if scan.in_container or not want.multi_node:
-        raise NotApplicable("a container, or a product without NVLink between nodes")
+    if not want.multi_node:
+        raise NotApplicable(NO_NEIGHBOURS)
     absent = next((one for one in (found.nodes, found.running) if isinstance(one, Absent)), None)
     if absent is not None:
         return expect(absent, None, of=CHANNELS)

@@ -90,7 +90,8 @@ def models_alike(gpus: Gpus) -> Iterator[Finding]:
         if gpu.has_display and gpu.name != wanted:
             yield not_applicable(gpu.subject, "it is there for a display", gpu.name)
         else:
-            yield expect(gpu.name, wanted, of=gpu.subject)
+            message = f"it is another model: {gpu.name}"
+            yield expect(gpu.name, wanted, of=gpu.subject, message=message)
 
 
 @check("gpu-vbios-alike", severity=Severity.LOW)
@@ -117,7 +118,9 @@ def vbios_alike(gpus: Gpus) -> Iterator[Finding]:
     - https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
     """
     for gpu, group in same_model(gpus):
-        yield expect(gpu.vbios, usual(group, lambda one: one.vbios), of=gpu.subject)
+        others = usual(group, lambda one: one.vbios)
+        message = f"its VBIOS is {gpu.vbios}, others have {others}"
+        yield expect(gpu.vbios, others, of=gpu.subject, message=message)
 
 
 @check("gpu-memory-alike", severity=Severity.HIGH)
@@ -156,4 +159,5 @@ def size(subject: str, memory: Memory, usual_one: object, want: GpuAlikeExpectat
     total = usual_one.total if isinstance(usual_one, Memory) else memory.total
     near = abs(memory.total - total) * 100 <= total * want.memory_spread_max_percent
     mine, theirs = (f"{value >> 20} MiB" for value in (memory.total, total))
-    return expect(theirs if near else mine, theirs, of=subject)
+    message = f"it has {mine} of memory, others have {theirs}"
+    return expect(theirs if near else mine, theirs, of=subject, message=message)

@@ -12,6 +12,7 @@ from gpuaudit.check import (
     check,
     expect,
     fails,
+    not_applicable,
     passes,
     warns,
 )
@@ -41,8 +42,8 @@ def c2c_link(
     nvmlDeviceGetC2cModeInfoV, NVML_FI_DEV_C2C_LINK_GET_STATUS of each link.
 
     ## How it is judged
-    The mode is enabled, where `gpu_c2c.link` says that the product has it; a link that is down
-    warns.
+    The mode is enabled, where `gpu_c2c.link` says that the product has it. Where it is enabled, a
+    link that is down warns.
 
     ## Exceptions
     Not applicable to products without Grace. A guest that is given the GPU without C2C shows it
@@ -56,12 +57,20 @@ def c2c_link(
     - https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
     - https://docs.nvidia.com/grace-perf-tuning-guide/
     """
-    if not want.link and scan.functions is None:
-        raise Unavailable("which GPUs this machine has was not recorded", "not-recorded")
-    if not want.link:
-        raise NotApplicable("this product has no NVLink-C2C")
+    if not want.link and not any(is_on(gpu) for gpu in gpus.records):
+        if scan.functions is None:
+            raise Unavailable("which GPUs this machine has was not recorded", "not-recorded")
+        raise NotApplicable("the policy knows no NVLink-C2C of this product, and it is not on")
     for gpu in gpus.asked():
-        yield of_gpu(gpu, links.down.get(gpu.index, ()))
+        if want.link or is_on(gpu):
+            yield of_gpu(gpu, links.down.get(gpu.index, ()))
+        else:
+            yield not_applicable(gpu.subject, "no NVLink-C2C")
+
+
+def is_on(gpu: Gpu) -> bool:
+    """NVML says that it is enabled."""
+    return isinstance(gpu.c2c, dict) and bool(gpu.c2c.get("isC2cEnabled"))
 
 
 def of_gpu(gpu: Gpu, down: tuple[int, ...]) -> Finding:
@@ -69,7 +78,7 @@ def of_gpu(gpu: Gpu, down: tuple[int, ...]) -> Finding:
     cost = "the GPU reaches the memory of the CPU at PCIe speed"
     if isinstance(gpu.c2c, Absent):
         return expect(gpu.c2c, None, of=gpu.subject)
-    if not gpu.c2c.get("isC2cEnabled"):
+    if not is_on(gpu):
         return fails(gpu.subject, "NVLink-C2C is off", "off", expected="on", cost=cost)
     if down:
         text = f"C2C links are down: {', '.join(map(str, down))}"

@@ -30,11 +30,12 @@ def gsp_firmware(gpus: Gpus) -> Iterator[Finding]:
     nvmlDeviceGetGspFirmwareMode (now and by default), nvmlDeviceGetGspFirmwareVersion, driver.
 
     ## How it is judged
-    Firmware of another version than the driver fails. A mode that is not the default warns.
+    Firmware of another version than the driver fails. A GSP that is off though on by default warns.
 
     ## Exceptions
     Sites switched the GSP off on A100 and H100 because of Xid 119 with old drivers: waive it with
-    a date. Not applicable on GPUs without a GSP and with vGPU.
+    a date. Open kernel modules switch it on where the default was off: that is right. Not
+    applicable on GPUs without a GSP and with vGPU.
 
     ## What to do
     Look for NVreg_EnableGpuFirmware in /etc/modprobe.d and take it out; for another version, take
@@ -54,10 +55,8 @@ def of_gsp(gpu: Gpu, driver: str | None) -> Finding:
         return not_applicable(of, "a virtual GPU: the host runs the firmware")
     if isinstance(mode, Absent):
         return expect(mode, None, of=of)
-    if mode[0] != mode[1]:
-        words = ("off", "on")
-        text = f"the GSP is {words[mode[0]]}, by default it is {words[mode[1]]}"
-        return warns(of, text, words[mode[0]], expected=words[mode[1]])
+    if mode[1] and not mode[0]:
+        return warns(of, "the GSP is off, by default it is on", "off", expected="on")
     if not mode[0]:
         return not_applicable(of, "this GPU runs without a GSP by default")
     return of_version(of, gpu.gsp_version, driver)

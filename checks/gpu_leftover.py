@@ -100,7 +100,9 @@ def of_processes(gpu: Gpu, known: dict[int, str], allowed: tuple[str, ...]) -> F
         return passes(of, "none" if not found else "allowed ones only")
     text = ", ".join(f"{known.get(pid, 'unknown program')} ({pid})" for pid in left[:4])
     more = f" and {len(left) - 4} more" if len(left) > 4 else ""
-    return warns(of, f"left on the GPU: {text}{more}", counted(len(left), "process"), expected="none")
+    return warns(
+        of, f"left on the GPU: {text}{more}", counted(len(left), "process"), expected="none"
+    )
 
 
 @check("gpu-memory-free", severity=Severity.MEDIUM)

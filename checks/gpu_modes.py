@@ -160,5 +160,6 @@ def bar1(gpu: Gpu, want: GpuModesExpectations) -> Finding:
         gpu.memory.total >> 20,
         of=gpu.subject,
         unit="MiB",
+        message=f"BAR1 has {gpu.bar1.total >> 20} of {gpu.memory.total >> 20} MiB of its memory",
         cost="GPUDirect RDMA cannot map all GPU memory",
     )

@@ -65,7 +65,7 @@ def unrepairable_memory(gpus: Gpus) -> Iterator[Finding]:
     remapper on those.
 
     ## What to do
-    Take the GPU out of service and have it replaced; keep `nvidia-bug-report.sh` for the vendor.
+    Drain the node and have the GPU replaced; run `nvidia-bug-report.sh` first, for the vendor.
 
     ## References
     - https://docs.nvidia.com/deploy/nvml-api/change-log.html

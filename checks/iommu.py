@@ -97,7 +97,9 @@ def judged(
         return passes(address, seen, expected=want.accepted)
     strict = platform == "bare-metal" and want.otherwise == "fail"
     word = fails if strict else warns
-    message = "Arm machines need their SMMU" if lost else f"the IOMMU translates its DMA (domain {seen})"
+    message = (
+        "Arm machines need their SMMU" if lost else f"the IOMMU translates its DMA (domain {seen})"
+    )
     return word(
         address,
         message,

@@ -18,7 +18,7 @@ from gpuaudit.check import (
     passes,
     warns,
 )
-from gpuaudit.facts.cpu import CpuSets, known
+from gpuaudit.facts.cpu import CpuSets, known, named
 from gpuaudit.facts.cpusets import format_list
 from gpuaudit.facts.isolation import IsolatedCpus
 from gpuaudit.facts.numa import NumaNodes, require_consistent

@@ -34,7 +34,8 @@ from gpuaudit.facts.node import Machine
 
 LOG, FLAGS = "kernel log", "/proc/sys/kernel/tainted"
 SHOWN = 3
-OOPS = ("Oops: ", "kernel BUG at ", "BUG: unable to handle", "BUG: Bad page ", "Internal error: ")
+BAD_PAGE_LINE, KFENCE = "BUG: Bad page ", "BUG: KFENCE: "
+OOPS = ("Oops: ", "kernel BUG at ", "BUG: unable to handle", BAD_PAGE_LINE, "Internal error: ")
 
 
 class KernelLogExpectations(Expectations, frozen=True, kw_only=True):
@@ -121,7 +122,7 @@ def machine_checks(health: KernelHealth, node: Machine, want: KernelLogExpectati
         return fails(LOG, text, seen, evidence=told(found.uncorrected))
     if health.has(MACHINE_CHECK) is True:
         text = "a machine check exception came since boot, and the log does not tell of it any more"
-        return warns(FLAGS, text, health.tainted)
+        return warns(FLAGS, text, f"tainted {health.tainted}")
     if found.before_boot:
         text = "firmware kept a fatal error of the boot before this one"
         return warns(LOG, text, seen, evidence=told(found.before_boot))
@@ -173,7 +174,7 @@ def hung_tasks(health: KernelHealth, want: KernelLogExpectations) -> Finding:
         return warns(LOG, text, seen, evidence=told(every))
     if health.has(SOFT_LOCKUP) is True:
         text = "a CPU was stuck since boot, and the log does not tell of it any more"
-        return warns(FLAGS, text, health.tainted)
+        return warns(FLAGS, text, f"tainted {health.tainted}")
     return silent(health, want, "none")
 
 
@@ -190,11 +191,13 @@ def oops(health: KernelHealth) -> Finding:
     and the lines that tell of it in the kernel's log.
 
     ## How it is judged
-    Either bit fails. Without them it passes, whatever the log holds.
+    Either bit fails; a bad page that was only one of KFENCE's finds warns. Without the bits it
+    passes, whatever the log holds.
 
     ## Exceptions
-    A module that is not free, such as older NVIDIA drivers, sets other bits, which do not count. In
-    a container this is its host. Not applicable to an image.
+    A module that is not free, such as older NVIDIA drivers, sets other bits, which do not count.
+    KFENCE, which Red Hat's kernels have on, samples allocations for wrong use, sets bit 5 too, and
+    lets the kernel go on unharmed. In a container this is its host. Not applicable to an image.
 
     ## What to do
     Keep the log (`dmesg`, `journalctl -k`), then reboot the node. A bad page without an oops is
@@ -208,8 +211,14 @@ def oops(health: KernelHealth) -> Finding:
     if not met:
         told_of = health.tainted if isinstance(health.tainted, Absent) else "none"
         return expect(told_of, "none", of=FLAGS)
+    fence = health.lines(KFENCE)
+    if fence and health.has(DIED) is False and not health.lines(BAD_PAGE_LINE):
+        text = (
+            f"KFENCE caught a kernel bug, last {fence[-1].when}: report it to who made the module"
+        )
+        return warns(FLAGS, text, f"tainted {health.tainted}", evidence=told(fence))
     text = f"the kernel ran into {' and '.join(met)} since boot: it cannot be trusted any more"
-    return fails(FLAGS, text, health.tainted, evidence=told(health.lines(*OOPS)))
+    return fails(FLAGS, text, f"tainted {health.tainted}", evidence=told(health.lines(*OOPS)))
 
 
 def silent(health: KernelHealth, want: KernelLogExpectations, seen: str) -> Finding:

@@ -19,6 +19,8 @@ from gpuaudit.check import (
 )
 from gpuaudit.facts.dimms import Dimm, Dimms
 
+FEWER = "part of the memory is spread over fewer channels"
+
 
 class MemoryHardwareExpectations(Expectations, frozen=True, kw_only=True):
     """What the policy wants of the memory modules."""
@@ -42,11 +44,12 @@ def dimm_alike(dimms: Dimms) -> Iterator[Finding]:
     Sizes and ranks of all modules are equal; a difference warns.
 
     ## Exceptions
-    Not applicable in guests. Persistent memory modules are left out. Memory of Grace is soldered
-    on and listed in one or a few structures. Firmware that tells no rank is not held to it.
+    Not applicable in guests. Persistent memory and a CPU's own HBM are left out. Memory of Grace is
+    soldered on and listed in one or a few structures. Firmware that tells no rank is not held to
+    it.
 
     ## What to do
-    Compare `dmidecode -t memory` with a node that is well, and replace the module that differs.
+    Compare `dmidecode -t memory` with a healthy node, and replace the module that differs.
 
     ## References
     - https://www.dmtf.org/standards/smbios
@@ -65,7 +68,7 @@ def size_of(one: Dimm) -> str | None:
     return f"{one.size_mib // 1024} GiB" if one.size_mib % 1024 == 0 else f"{one.size_mib} MiB"
 
 
-def alike(of: str, values: dict[str, str | None]) -> Finding:
+def alike(of: str, values: dict[str, str | None], cost: str = FEWER) -> Finding:
     """One value for all; otherwise the slots of the rarest are named."""
     untold = [slot for slot, value in values.items() if value is None]
     if untold:
@@ -77,7 +80,7 @@ def alike(of: str, values: dict[str, str | None]) -> Finding:
     rarest = counts.most_common()[-1][0]
     slots = ", ".join(slot for slot, value in values.items() if value == rarest)
     message = f"they differ; {rarest} is in {slots[:200]}"
-    return warns(of, message, seen, cost="part of the memory is spread over fewer channels")
+    return warns(of, message, seen, cost=cost)
 
 
 @check("memory-dimm-population", severity=Severity.MEDIUM)
@@ -130,8 +133,9 @@ def by_channel(channels: dict[str, int]) -> Finding:
     if few == max(channels.values()):
         return passes("memory channels", seen)
     names = ", ".join(name for name, modules in channels.items() if modules == few)
-    cost = "part of the memory is spread over fewer channels"
-    return warns("memory channels", f"fewer modules: {names[:200]}", seen, cost=cost)
+    return warns(
+        "memory channels", f"fewer modules than elsewhere: {names[:200]}", seen, cost=FEWER
+    )
 
 
 def by_slots(dimms: Dimms, filled: int, total: int) -> Finding:
@@ -166,7 +170,7 @@ def dimm_speed(dimms: Dimms, want: MemoryHardwareExpectations) -> Iterator[Findi
     one speed.
 
     ## What to do
-    Compare with a node that is well, set the memory speed in the BIOS to automatic, and replace
+    Compare with a healthy node, set the memory speed in the BIOS to automatic, and replace
     modules that are rated lower than the others.
 
     ## References
@@ -175,10 +179,10 @@ def dimm_speed(dimms: Dimms, want: MemoryHardwareExpectations) -> Iterator[Findi
     speeds = {d.slot: d.configured_mts for d in dimms.filled}
     told = {slot: None if mts is None else f"{mts} MT/s" for slot, mts in speeds.items()}
     rated = sorted({f"{d.rated_mts}" for d in dimms.filled if d.rated_mts})
-    finding = alike("speed of the modules", told)
+    known = [mts for mts in speeds.values() if mts is not None]
+    finding = alike("speed of the modules", told, share_of_the_slowest(known))
     made_for = f"{finding.observed}; made for {' and '.join(rated)} MT/s"
     yield msgspec.structs.replace(finding, observed=made_for) if rated else finding
-    known = [mts for mts in speeds.values() if mts is not None]
     if want.min_speed_mts is not None and known:
         cost = f"{min(known) / want.min_speed_mts:.0%} of the bandwidth, which goes with the speed"
         slow = min(known) < want.min_speed_mts
@@ -189,3 +193,9 @@ def dimm_speed(dimms: Dimms, want: MemoryHardwareExpectations) -> Iterator[Findi
             if slow
             else passes(of, seen, expected=least)
         )
+
+
+def share_of_the_slowest(speeds: list[int]) -> str:
+    """Bandwidth goes with the speed."""
+    share = f"{min(speeds) / max(speeds):.0%}" if speeds else "a part"
+    return f"{share} of the bandwidth for the slowest, which goes with the speed"

@@ -58,7 +58,7 @@ def mode_settled(gpus: Gpus) -> Iterator[Finding]:
     for gpu in gpus.asked():
         now = current(gpu)
         after = now if isinstance(gpu.mig, Absent) else WORDS.get(gpu.mig.pending, "unknown mode")
-        yield expect(now, after, of=gpu.subject, message=f"a change of MIG to {after} waits for a reset")
+        yield expect(now, after, of=gpu.subject, message=f"the change to {after} waits for a reset")
 
 
 @check("mig-mode-expected", severity=Severity.HIGH)

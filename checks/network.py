@@ -22,7 +22,7 @@ from gpuaudit.check import (
     warns,
 )
 from gpuaudit.facts.base import Absent
-from gpuaudit.facts.counters import Earlier
+from gpuaudit.facts.counters import Earlier, Growth
 from gpuaudit.facts.netcounters import InterfaceErrors
 from gpuaudit.facts.netdev import NetDevice, NetDevices
 from gpuaudit.facts.node import Machine
@@ -35,10 +35,12 @@ class NetworkExpectations(Expectations, frozen=True, kw_only=True):
     """What the policy wants of data interfaces."""
 
     mtu_min: Mtu
+    mtu_min_rdma: Mtu
     mtu_min_by_hypervisor: dict[str, Mtu]
     speed_min_gbps: Annotated[float, msgspec.Meta(gt=0, le=3200)] | None
     slower_than_siblings: Literal["warn", "fail"]
     carrier_changes_max_per_day: Annotated[int, msgspec.Meta(ge=0)]
+    carrier_changes_at_boot: Annotated[int, msgspec.Meta(ge=0)]
     errors_max_per_hour: Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -55,8 +57,9 @@ def mtu(interfaces: NetDevices, machine: Machine, want: NetworkExpectations) -> 
     device. Others of the same PCI model count too, and bonds, VLANs and bridges on top of them.
 
     ## How it is judged
-    At least `network.mtu_min`, or what `network.mtu_min_by_hypervisor` names for this cloud. Less
-    is a warning: whether the switches carry such frames cannot be seen from here.
+    At least `network.mtu_min`, or what `network.mtu_min_by_hypervisor` names for this cloud;
+    `network.mtu_min_rdma` is enough with an RDMA device. Less is a warning: whether the switches
+    carry such frames cannot be seen from here.
 
     ## Exceptions
     Not applicable without such an interface: InfiniBand, management networks, virtio NICs that name
@@ -74,14 +77,23 @@ def mtu(interfaces: NetDevices, machine: Machine, want: NetworkExpectations) -> 
     - https://cloud.google.com/vpc/docs/mtu
     - https://learn.microsoft.com/azure/virtual-network/how-to-virtual-machine-mtu
     """
-    least = want.mtu_min_by_hypervisor.get(machine.hypervisor or "", want.mtu_min)
-    own = {one.name: one.mtu for one in interfaces.data}
-    for name, value in (own | {n: m for one in interfaces.data for n, m in one.upper_mtus}).items():
+    usual = want.mtu_min_by_hypervisor.get(machine.hypervisor or "", want.mtu_min)
+    roce = min(usual, want.mtu_min_rdma)
+    below = {one.name: roce if one.rdma else usual for one in interfaces.data}
+    own = {one.name: (one.mtu, below[one.name]) for one in interfaces.data}
+    upper = {n: (m, below[one.name]) for one in interfaces.data for n, m in one.upper_mtus}
+    for name, (value, least) in (own | upper).items():
         cost = None
         if isinstance(value, int) and 0 < value < least:
             cost = f"{least / value:.1f} times as many packets for the same data ({least} / MTU)"
         yield expect_at_least(
-            value, least, of=name, unit="bytes", cost=cost, otherwise=Verdict.WARN
+            value,
+            least,
+            of=name,
+            unit="bytes",
+            message=f"its MTU is {value} bytes",
+            cost=cost,
+            otherwise=Verdict.WARN,
         )
 
 
@@ -150,16 +162,18 @@ def link_flaps(interfaces: NetDevices, earlier: Earlier, want: NetworkExpectatio
     all nodes. Optics that flap once a day will flap in the next long run.
 
     ## Evidence
-    /sys/class/net/X/carrier_changes: each loss and each return of the carrier counts one.
+    /sys/class/net/X/carrier_changes: each loss and each return of the carrier counts one. The
+    operstate of the members of bonds.
 
     ## How it is judged
-    At most `network.carrier_changes_max_per_day`, by the time since boot or since the earlier
-    reading.
+    At most `network.carrier_changes_max_per_day` since the earlier reading, or it fails. Without
+    one `network.carrier_changes_at_boot` pass, and more only warns by the mean since boot: it may
+    be one bad hour of long ago. A member that is down of a bond that is up by another one warns.
 
     ## Exceptions
     Interfaces that are down, management networks and InfiniBand ports (they have counters of their
-    own). Reloading the driver starts the count again. Links up and down at boot are within the
-    policy's room.
+    own). Reloading the driver starts the count again. Each change of MTU, rings or queues takes the
+    link of many drivers down and up, so a boot brings a dozen.
 
     ## What to do
     Look for "Link down" of the interface in `dmesg`, clean or swap transceiver and cable, compare
@@ -168,16 +182,28 @@ def link_flaps(interfaces: NetDevices, earlier: Earlier, want: NetworkExpectatio
     ## References
     - https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-class-net
     """
+    for member in interfaces.lost_members():
+        message = f"down, and {member.bond} goes on without it"
+        yield warns(member.name, message, "down", expected="up", cost="its share of the bond")
     for one in interfaces.data:
         total = one.carrier_changes
-        yield expect_rate(
+        growth = (
             total
             if isinstance(total, Absent)
-            else earlier.growth(one.name, "carrier-changes", total, since_boot=True),
+            else earlier.growth(one.name, "carrier-changes", total, since_boot=True)
+        )
+        alone = isinstance(growth, Growth) and growth.before is None
+        if alone and isinstance(total, int) and total <= want.carrier_changes_at_boot:
+            expected = f"at most {want.carrier_changes_at_boot} from the boot"
+            yield passes(one.name, f"{total} since boot", expected=expected)
+            continue
+        yield expect_rate(
+            growth,
             want.carrier_changes_max_per_day,
             per_s=DAY,
             of=one.name,
             what="changes of the carrier (link up or down)",
+            otherwise=Verdict.WARN if alone else Verdict.FAIL,
         )
 
 

@@ -32,7 +32,7 @@ def efa(found: Efa, machine: Machine) -> Findings:
     takes TCP and says so in one line of its log at most.
 
     ## Evidence
-    PCI functions 1d0f:efa0 to efa3, their driver and InfiniBand device; libfabric.so.1 below
+    PCI functions 1d0f:efa0 to efa4, their driver and InfiniBand device; libfabric.so.1 below
     /opt/amazon/efa, libnccl-net.so or libnccl-net-ofi.so below /opt/amazon/ofi-nccl.
 
     ## How it is judged

@@ -151,9 +151,10 @@ def roce_flow_control(
     both directions. Neither is a warning.
 
     ## Exceptions
-    Not applicable without RDMA over Ethernet and in guests, where the host sets it. Fabrics that
-    run RoCE lossy, on ECN alone (see network-roce-ecn), set `any`. Whether the switch agrees on the
-    priority cannot be seen; whether packets are sorted by DSCP or VLAN is shown, not judged.
+    Not applicable without RDMA over Ethernet at 40 Gb/s or more (drivers give each port an RDMA
+    device, used or not) and in guests, where the host sets it. Fabrics that run RoCE lossy, on ECN
+    alone (see network-roce-ecn), set `any`. Whether the switch agrees on the priority cannot be
+    seen; whether packets are sorted by DSCP or VLAN is shown, not judged.
 
     ## What to do
     Run `mlnx_qos -i X --trust dscp --pfc 0,0,0,1,0,0,0,0` with the priority of your fabric, or
@@ -167,9 +168,9 @@ def roce_flow_control(
         raise NotApplicable("the host of this guest sets its flow control")
     if want.roce_flow_control == "any":
         raise NotApplicable("the policy asks for nothing")
-    names = [one.name for one in interfaces.data if one.rdma]
+    names = [one.name for one in interfaces.data if one.rdma and one.fast]
     if not names:
-        raise NotApplicable("no data interface has RDMA over Ethernet")
+        raise NotApplicable("no fast data interface has RDMA over Ethernet")
     for name in names:
         said = drivers.by_name[name]
         if isinstance(said, Absent):

@@ -94,7 +94,9 @@ def arp(rails: RailSettings, want: NetworkRailsExpectations) -> Findings:
             if key == "arp_ignore" and is_filtered(values):
                 yield passes(f"{name} {key}", f"{values[key]}, with arp_filter = 1")
                 continue
-            yield expect(values[key], right, of=f"{name} {key}", otherwise=Verdict.WARN)
+            message = f"{key} is {values[key]}: rails answer or speak for each other"
+            of = f"{name} {key}"
+            yield expect(values[key], right, of=of, message=message, otherwise=Verdict.WARN)
 
 
 def is_filtered(values: dict[str, int | Absent]) -> bool:

@@ -23,13 +23,12 @@ from gpuaudit.facts.base import Absent
 from gpuaudit.facts.cpusets import format_list
 from gpuaudit.facts.node import Machine
 from gpuaudit.facts.numa import NumaNodes, contradiction, locate, require_consistent
-from gpuaudit.facts.pci import PciDevices
-from gpuaudit.topology import is_provided, near_enough, nearest
+from gpuaudit.facts.pci import PciDevice, PciDevices
+from gpuaudit.topology import Rate, is_provided, near_enough, nearest, own_link
 
 NO_GPU = "no NVIDIA GPU on this machine"
 WRONG_SOCKET = "processes and memory are placed on the wrong socket"
 GUESS = "drivers and NCCL place its memory and threads on any socket"
-DETOUR = "GPUDirect RDMA is off or slow: traffic crosses the CPU's own links"
 
 
 class NumaExpectations(Expectations, frozen=True, kw_only=True):
@@ -164,7 +163,16 @@ def gpu_nic_locality(
             yield passes(gpu.address, seen, expected=expected)
         else:
             message = f"the nearest RDMA-capable NIC is {near.kind} away"
-            yield too_far(gpu.address, message, seen, expected=expected, cost=DETOUR)
+            cost = detour(pci, () if machine.is_vm else (gpu, nic))
+            yield too_far(gpu.address, message, seen, expected=expected, cost=cost)
+
+
+def detour(devices: PciDevices, ends: tuple[PciDevice, ...]) -> str:
+    """How much: what the narrower PCIe link of the two carries, which a guest does not see."""
+    links = [own_link(devices, one) for one in ends]
+    rates = [link.could.gb_per_s for link in links if link and isinstance(link.could, Rate)]
+    amount = f"up to {min(rates):.1f} GB/s each way (the narrower link)" if rates else "traffic"
+    return f"{amount} crosses the CPU's own links: GPUDirect RDMA is off or slow"
 
 
 @check("numa-local-cpus-online", severity=Severity.MEDIUM)

@@ -60,10 +60,12 @@ def nodes_per_socket(
     - https://docs.nvidia.com/certification-programs/nvidia-certified-configuration-guide/index.html
     """
     require_consistent(numa)
-    if machine.is_vm is not False:
+    if machine.is_vm:
         raise NotApplicable("the NUMA nodes of a guest are its hypervisor's choice")
     if isinstance(cores.sockets, Absent):
         raise NotApplicable(cores.sockets.reason)
+    if machine.is_vm is None:
+        raise Unavailable("whether this is a guest is not known", "not-recorded")
     nodes = [node.cpus for node in numa.nodes if node.cpus]
     counts = [sum(bool(node & socket) for node in nodes) for socket in cores.sockets]
     of, seen = "NUMA nodes", f"nodes a socket: {', '.join(map(str, sorted(set(counts))))}"
@@ -116,7 +118,8 @@ def memory_allowed(numa: NumaNodes, context: CallingContext) -> Finding:
     if isinstance(allowed, Absent):
         raise Unavailable(allowed.reason, "not-recorded")
     used = frozenset(n.id for n in numa.nodes if n.cpus & cpus and n.memory_kib != 0)
-    lacking, seen = used - allowed, f"memory of NUMA {format_list(allowed)}"
+    nodes = "node" if len(allowed) == 1 else "nodes"
+    lacking, seen = used - allowed, f"memory of {nodes} {format_list(allowed)}"
     if not lacking:
         return passes("memory nodes", seen)
     message = f"CPUs of node {format_list(lacking)} may be used, its memory may not"

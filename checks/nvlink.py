@@ -21,7 +21,7 @@ from gpuaudit.check import (
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.gpu import majority
 from gpuaudit.facts.node import Machine
-from gpuaudit.facts.nvlink import GpuLinks, NvLinks
+from gpuaudit.facts.nvlink import TO_GPU, GpuLinks, NvLinks
 
 MB_PER_GB = 1000
 WHOLE_BOARD = 8
@@ -52,13 +52,17 @@ def links_active(links: NvLinks, node: Machine, want: NvlinkExpectations) -> Ite
 
     ## How it is judged
     The number of links that are up is one of `nvlink.active_links_by_id` for the GPU's PCI ID. A
-    product that the policy does not know is compared with its neighbours: a difference warns.
+    product that the policy does not know is compared with its neighbours: a difference warns. So
+    do two GPUs or more without a link beside others of their model that have a bridge. A link that
+    does not tell is unknown.
 
     ## Exceptions
     An answer of "not supported" is no link that is down: not applicable (PCIe boards, Grace without
-    switches, one GPU given to a guest). A link that sleeps is up. H100 NVL and PCIe use 12 of 18
-    links, and none without a bridge. Guests with fewer than eight GPUs may have a part of the links
-    by design: compared with each other. Not applicable with MIG, vGPU, a guest's only GPU.
+    switches, one GPU given to a guest), unless others of its model have their links. A link that
+    sleeps is up. H100 NVL and PCIe use 12 of 18 links, and none without a bridge; one GPU that is
+    left over has no partner. Guests with fewer than eight GPUs may have a part of the links by
+    design: compared with each other, unless one of them has the product's number. Not applicable
+    with MIG, vGPU, a guest's only GPU.
 
     ## What to do
     Run `nvidia-smi nvlink -s -i INDEX`, read the Fabric Manager log and the SXid and Xid 74 lines
@@ -69,12 +73,13 @@ def links_active(links: NvLinks, node: Machine, want: NvlinkExpectations) -> Ite
     - https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide
     - https://resources.nvidia.com/en-us-tensor-core/nvidia-tensor-core-gpu-datasheet
     """
-    same = majority(len(one.up) for one in links.gpus if one.links)
     guest = node.is_vm is not False
     part = guest and len(links.gpus) < WHOLE_BOARD
     for one in links.gpus:
         alone = guest and len(links.gpus) == 1
-        yield left_out(one, alone=alone) or of_count(one, want, same, part=part)
+        left = of_silent(one, links, want) or left_out(one, alone=alone)
+        left = left or of_bridge(one, links, want, part=part)
+        yield left or of_count(one, want, most_links(one, links), part=part)
 
 
 def left_out(one: GpuLinks, *, alone: bool = False) -> Finding | None:
@@ -91,14 +96,53 @@ def left_out(one: GpuLinks, *, alone: bool = False) -> Finding | None:
     return None
 
 
-def of_count(one: GpuLinks, want: NvlinkExpectations, same: int | None, *, part: bool) -> Finding:
+def of_silent(one: GpuLinks, links: NvLinks, want: NvlinkExpectations) -> Finding | None:
+    """The finding for a GPU that says it has no links, though its model always has, or None."""
+    gpu, allowed = one.gpu, want.active_links_by_id.get(str(one.gpu.pci_id), (0,))
+    if one.absent is None or one.absent.kind != "unsupported" or 0 in allowed:
+        return None
+    joined = [o for o in links.gpus if o.up and o.gpu.pci_id == gpu.pci_id]
+    if not joined or gpu.mig_runs or gpu.is_vgpu:
+        return None
+    text = f"it has no NVLink at all, {len(joined)} of its model have"
+    return fails(gpu.subject, text, "none", expected=allowed, cost=lost_bandwidth(one, 0))
+
+
+def of_bridge(
+    one: GpuLinks, links: NvLinks, want: NvlinkExpectations, *, part: bool
+) -> Finding | None:
+    """The finding for a GPU without links whose product is joined by bridges, or None.
+
+    A bridge that came loose leaves every GPU below it without links.
+    """
+    kin = [o for o in links.gpus if o.gpu.pci_id == one.gpu.pci_id and o.links]
+    joined = [other for other in kin if other.up]
+    known = want.active_links_by_id.get(str(one.gpu.pci_id))
+    bridged = any(o.to == TO_GPU for o in joined) if known is None else 0 in known
+    if one.up or not bridged:
+        return None
+    lonely = len([o for o in kin if not o.up and not o.gpu.mig_runs])
+    if not joined or lonely < 2 or part:
+        return not_applicable(one.gpu.subject, "no bridge")
+    text = f"it and {lonely - 1} more have no NVLink, {len(joined)} of their model have a bridge"
+    return warns(one.gpu.subject, text, "no bridge", expected="a bridge on all or on none")
+
+
+def most_links(one: GpuLinks, links: NvLinks) -> int:
+    """How many are up on the best GPU of its model."""
+    return max(len(o.up) for o in links.gpus if o.gpu.pci_id == one.gpu.pci_id)
+
+
+def of_count(one: GpuLinks, want: NvlinkExpectations, same: int, *, part: bool) -> Finding:
     """One GPU by its number of links."""
     of, count = one.gpu.subject, len(one.up)
     seen = f"{count} of {len(one.links)}"
     allowed = want.active_links_by_id.get(str(one.gpu.pci_id))
+    if one.broken is not None and count == len(one.links):
+        return expect(one.broken, None, of=of)
     if allowed is not None and count in allowed:
-        return passes(of, seen, expected=allowed) if count else not_applicable(of, "no bridge")
-    if allowed is None or part:
+        return passes(of, seen, expected=allowed)
+    if allowed is None or (part and same not in allowed):
         if count != same:
             return warns(of, f"{seen} links are up, other GPUs have {same}", seen, expected=same)
         why = "the host gave out a part of a board" if part else "the policy has no number for it"

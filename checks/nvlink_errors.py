@@ -213,7 +213,7 @@ def of_errors(
 
 def words(name: str) -> str:
     """For people: "receive errors on link 3"."""
-    head, _, tail = name.rpartition("-")
+    head, _, tail = name.replace("crc-", "CRC-").rpartition("-")
     if not tail.isdigit():
         return f"{name.replace('-', ' ')} on NVLink"
     return f"{head.replace('-', ' ')} on link {tail}"

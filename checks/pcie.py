@@ -76,7 +76,7 @@ def link_width(devices: PciDevices, machine: Machine, want: PcieExpectations) ->
     end and `pcie.guest_width_by_id` count. NICs and drives without a driver are not judged.
 
     ## What to do
-    Reseat the card, riser or cable, then look at the slot's bifurcation in the firmware setup; if
+    Reseat the card, riser or cable, then look at the slot's bifurcation in the BIOS; if
     the width stays low, have the board or the device replaced.
 
     ## References
@@ -133,7 +133,7 @@ def link_speed(
     ## What to do
     Put load on a GPU and run this check again. If the link stays slow, look for link errors
     (aer_dev_correctable, `dmesg`), reseat the card, and set the slot's link speed to auto in the
-    firmware setup.
+    BIOS.
 
     ## References
     - https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci
@@ -210,7 +210,7 @@ def path_narrowest(devices: PciDevices, machine: Machine) -> Iterator[Finding]:
 
     ## What to do
     Reseat the riser, retimer card or cable between the two ports named, and check that link's
-    settings in the firmware setup; compare with a healthy node of the same model.
+    settings in the BIOS; compare with a healthy node of the same model.
 
     ## References
     - https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html

@@ -25,8 +25,10 @@ from gpuaudit.check import (
 )
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.counters import Earlier, Growth
+from gpuaudit.facts.kernelhealth import KernelHealth
+from gpuaudit.facts.kernelline import Line
 from gpuaudit.facts.pci import PciDevices
-from gpuaudit.facts.pciaer import FIRMWARE, ROOT_BUS, Errors, PciErrors
+from gpuaudit.facts.pciaer import FIRMWARE, ROOT_BUS, Errors, PciErrors, told_by_firmware
 from gpuaudit.facts.pciregisters import PciRegisters
 from gpuaudit.facts.pciways import below_port
 
@@ -140,6 +142,7 @@ def uncorrectable(
     registers: PciRegisters,
     earlier: Earlier,
     devices: PciDevices,
+    health: KernelHealth,
     want: PcieAerExpectations,
 ) -> Iterator[Finding]:
     """No uncorrectable PCIe error hit a GPU, NIC or drive, or a port above.
@@ -150,17 +153,19 @@ def uncorrectable(
 
     ## Evidence
     aer_dev_fatal and aer_dev_nonfatal of each GPU, NIC and NVMe drive in use and of every port
-    above them; the error reporting bits of Device Control in config.
+    above them; the error reporting bits of Device Control in config. Where firmware handles errors,
+    "aer_uncor_severity" in the kernel log.
 
     ## How it is judged
     A fatal error since boot fails. Non-fatal ones warn when more than
-    `pcie_aer.nonfatal_max_per_day` came since the earlier reading, or since boot without one.
+    `pcie_aer.nonfatal_max_per_day` came since the earlier reading, or since boot without one. What
+    firmware handed to the kernel since boot warns: it says not how grave it is.
 
     ## Exceptions
     Requests that nobody answers (UnsupReq) are shown and do not count: buses are scanned and
     devices probed that way. A surprise link down (SDES) at a port above drives only warns: that is
-    how a drive is pulled. Not applicable in guests and where the kernel does not handle errors, as
-    for corrected ones.
+    how a drive is pulled. Not applicable in guests and, unless the log tells of an error, where the
+    kernel does not handle errors, as for corrected ones.
 
     ## What to do
     Drain the node, look for the device in `dmesg | grep -e AER -e DPC`, reseat or replace it, and
@@ -170,10 +175,15 @@ def uncorrectable(
     - https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci-devices-aer
     - https://docs.kernel.org/PCI/pcieaer-howto.html
     """
-    require_counts(found)
+    lines = health.lines("AER: aer_status: 0x", "AER: aer_uncor_severity: 0x")
+    handed = {a: told for a, told in told_by_firmware(lines).items() if a in found.by_address}
+    if not handed:
+        require_counts(found)
     for address, errors in found.by_address.items():
         fatal, nonfatal = errors["fatal"], errors["nonfatal"]
-        if isinstance(fatal, Absent) or isinstance(nonfatal, Absent):
+        if address in handed:
+            yield handed_finding(address, handed[address])
+        elif isinstance(fatal, Absent) or isinstance(nonfatal, Absent):
             yield expect(fatal if isinstance(fatal, Absent) else nonfatal, 0, of=address)
         elif fatal.total:
             yield fatal_finding(address, fatal, devices)
@@ -181,6 +191,13 @@ def uncorrectable(
             yield nonfatal_finding(address, nonfatal, earlier, want)
         else:
             yield none_uncorrected(address, nonfatal, registers)
+
+
+def handed_finding(address: str, told: list[Line]) -> Finding:
+    """What the firmware made the kernel write."""
+    text = f"firmware reported an uncorrected PCIe error, last {told[-1].when}"
+    lines = tuple(line.text for line in told[-3:])
+    return warns(address, text, len(told), expected=0, evidence=lines)
 
 
 def none_uncorrected(address: str, nonfatal: Errors, registers: PciRegisters) -> Finding:

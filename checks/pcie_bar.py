@@ -17,6 +17,7 @@ from gpuaudit.check import (
     warns,
 )
 from gpuaudit.facts.base import Absent
+from gpuaudit.facts.generation import chip
 from gpuaudit.facts.node import Machine
 from gpuaudit.facts.pci import PciDevices
 from gpuaudit.facts.pcibars import Bar, PciBars
@@ -35,7 +36,7 @@ class PcieBarExpectations(Expectations, frozen=True, kw_only=True):
 
 
 @check("pcie-bar-assigned", severity=Severity.HIGH)
-def assigned(bars: PciBars) -> Iterator[Finding]:
+def assigned(bars: PciBars, devices: PciDevices) -> Iterator[Finding]:
     """Every address window of each GPU has an address.
 
     ## Why it matters
@@ -47,14 +48,15 @@ def assigned(bars: PciBars) -> Iterator[Finding]:
 
     ## How it is judged
     No BAR may be left without an address, and there must be BAR 0, which holds the registers, and a
-    prefetchable one, which every NVIDIA GPU has.
+    prefetchable one, which every NVIDIA GPU with memory of its own has.
 
     ## Exceptions
     Holds in guests too: their hypervisor must give them the window. A small window below 4 GiB is
-    enough for a board with small BARs and passes; its place is shown.
+    enough for a board with small BARs and passes; its place is shown. The GPU of GB10 (DGX Spark)
+    works in the memory of the CPU and has BAR 0 only.
 
     ## What to do
-    Enable "Above 4G Decoding" (and MMIO High Size large enough for all GPUs) in the firmware setup,
+    Enable "Above 4G Decoding" (and MMIO High Size large enough for all GPUs) in the BIOS,
     and look at `dmesg | grep -e "no space" -e "failed to assign"`; in a guest give the machine
     type a larger 64-bit PCI window.
 
@@ -67,17 +69,18 @@ def assigned(bars: PciBars) -> Iterator[Finding]:
         if isinstance(found, Absent):
             yield expect(found, None, of=address)
         else:
-            yield assigned_finding(address, found)
+            integrated = chip(devices.by_address[address].id) == "GB10"
+            yield assigned_finding(address, found, window=not integrated)
 
 
-def assigned_finding(address: str, bars: tuple[Bar, ...]) -> Finding:
-    """The windows of one GPU."""
+def assigned_finding(address: str, bars: tuple[Bar, ...], *, window: bool) -> Finding:
+    """The windows of one GPU; `window` says whether it has to have the large one."""
     lost = [f"BAR {bar.number} ({size(bar.size)})" for bar in bars if bar.unset]
     if lost:
         return fails(address, f"{', '.join(lost)} has no address", "; ".join(told(bars)))
     if not bars[0].size:
         return fails(address, "BAR 0, which holds its registers, has no address")
-    if not any(bar.window for bar in bars):
+    if window and not any(bar.window for bar in bars):
         return fails(address, "its large memory window has no address", "; ".join(told(bars)))
     return passes(address, "; ".join(told(bars)))
 
@@ -121,7 +124,7 @@ def resizable(
     guest: hypervisors hide the capability. `pcie_bar.resizable: any` accepts all sizes.
 
     ## What to do
-    Enable "Re-Size BAR Support" together with "Above 4G Decoding" in the firmware setup.
+    Enable "Re-Size BAR Support" together with "Above 4G Decoding" in the BIOS.
 
     ## References
     - https://github.com/torvalds/linux/blob/master/include/uapi/linux/pci_regs.h

@@ -14,6 +14,7 @@ from gpuaudit.check import (
     NotApplicable,
     Severity,
     check,
+    counted,
     fails,
     passes,
     unknown,
@@ -22,8 +23,11 @@ from gpuaudit.check import (
 from gpuaudit.facts.kernellog import KernelLog, Line
 from gpuaudit.facts.pci import PciDevice, PciDevices
 
-# Texts: Linux drivers/pci/hotplug/pciehp_ctrl.c and drivers/pci/pcie/{dpc,err}.c.
+# Texts: Linux drivers/pci/hotplug/pciehp_{ctrl,hpc}.c and drivers/pci/pcie/{dpc,err}.c.
 DOWN = ("): Link Down", "): Card not present", "containment event, status")
+ON_PURPOSE = "): Link Down/Up ignored"
+"""A reset that the kernel did itself (Linux 6.16), or DPC, which has a line of its own."""
+
 GAVE_UP = "device recovery failed"
 ADDRESS = re.compile(r"\b[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]\b")
 ENUMERATED_S = 180
@@ -64,9 +68,11 @@ def hotplug_events(
     pcie-aer-uncorrectable judges the error itself.
 
     ## Exceptions
-    The first three minutes, in which slots are scanned, do not count. Without such a line, a log
-    that neither holds the boot nor goes back that many hours is unknown. In a guest it may have
-    been the host that took the device away; one without ports is not applicable.
+    The first three minutes, in which slots are scanned, do not count, nor does a link that the
+    kernel itself took down for a reset ("Link Down/Up ignored", Linux 6.16). A reset that a driver
+    does on its own at a slot for hot-plugging looks like a link that dropped. Without such a line,
+    a log that neither holds the boot nor goes back that many hours is unknown. In a guest it may
+    have been the host that took the device away; one without ports is not applicable.
 
     ## What to do
     Drain the node, look at `dmesg | grep -e pciehp -e DPC -e AER` around the time named and at the
@@ -98,7 +104,7 @@ def events(log: KernelLog) -> Iterator[Event]:
     for line in log.matching(*DOWN, GAVE_UP):
         early = line.seconds is not None and line.seconds < ENUMERATED_S
         named = ADDRESS.search(line.text.lower())
-        if named and not early:
+        if named and not early and ON_PURPOSE not in line.text:
             yield Event(named[0], line)
 
 
@@ -113,12 +119,13 @@ def judged(address: str, events: list[Event], devices: PciDevices, *, recent: bo
     down = [e for e in events if any(word in e.line.text for word in DOWN)]
     first = (down or events)[0].line
     below = names_below(address, devices)
-    what = f"{first.text.rpartition(': ')[2] if down else GAVE_UP} ({first.when})"
-    more = f", {len(events) - 1} more such lines" if len(events) > 1 else ""
-    message = f"{what}{more}; below it: {', '.join(below) or 'nothing that is there now'}"
+    what = f'"{first.text.rpartition(": ")[2] if down else GAVE_UP}"'
+    more = f" and {counted(len(events) - 1, 'more line')}" if len(events) > 1 else ""
+    names = ", ".join(below) or "nothing that is there now"
+    message = f"the kernel log has {what}, {first.when}{more}; below it: {names}"
     lines = tuple(e.line.text for e in events[:3])
     word = fails if down and recent and matters(address, devices) else warns
-    return word(address, message, len(events), expected=0, evidence=lines)
+    return word(address, message, counted(len(events), "line"), expected="none", evidence=lines)
 
 
 def hanging(address: str, devices: PciDevices) -> list[PciDevice]:

@@ -63,7 +63,7 @@ def max_payload(
     With `pci=pcie_bus_peer2peer` 128 bytes are wanted: set the policy's value to 128 there.
 
     ## What to do
-    Set "PCIe max payload size" to auto in the firmware setup, or boot with `pci=pcie_bus_safe`,
+    Set "PCIe max payload size" to auto in the BIOS, or boot with `pci=pcie_bus_safe`,
     which sets the largest size that all support.
 
     ## References

@@ -62,7 +62,7 @@ def aspm_off(
     Not applicable in guests. NICs without RDMA are left out.
 
     ## What to do
-    Switch ASPM off in the firmware setup, or boot with `pcie_aspm.policy=performance`; at run time
+    Switch ASPM off in the BIOS, or boot with `pcie_aspm.policy=performance`; at run time
     `echo performance > /sys/module/pcie_aspm/parameters/policy`.
 
     `pcie_aspm=off` does not switch it off: the kernel then leaves what the firmware set.

@@ -82,7 +82,7 @@ def max_read_request(
     again after a reset of the device.
 
     ## What to do
-    Set "PCIe max read request size" to 4096 in the firmware setup, or at run time
+    Set "PCIe max read request size" to 4096 in the BIOS, or at run time
     `setpci -s ADDRESS CAP_EXP+8.w=5000:7000`, after each boot.
 
     ## References
@@ -133,7 +133,7 @@ def relaxed_ordering(
     Broadwell generations, AMD A1100), and in guests.
 
     ## What to do
-    Enable relaxed ordering in the firmware setup, or at run time
+    Enable relaxed ordering in the BIOS, or at run time
     `setpci -s ADDRESS CAP_EXP+8.w=0010:0010`; for NVIDIA NICs see PCI_WR_ORDERING of mlxconfig.
 
     ## References
@@ -183,7 +183,7 @@ def read_tags(
     A device that uses all it can passes. Not applicable in guests.
 
     ## What to do
-    Enable extended and ten-bit tags in the firmware setup, or raise the read request size (see
+    Enable extended and ten-bit tags in the BIOS, or raise the read request size (see
     `pcie-max-read-request`); look for `no_ext_tags` quirks in the kernel log.
 
     ## References

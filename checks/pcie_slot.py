@@ -49,7 +49,7 @@ def slot_limit(
 
     ## What to do
     Move the card to a slot of its own size, or raise the slot's bifurcation and link speed in the
-    firmware setup; if the machine is built so, set `pcie_slot.too_small: accept` for it.
+    BIOS; if the machine is built so, set `pcie_slot.too_small: accept` for it.
 
     ## References
     - https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci

@@ -50,13 +50,15 @@ def uninterruptible(
 
     ## How it is judged
     Fails for a process that was not switched once since an earlier reading of at least
-    `process.hangs_after_s` ago, and for one that the kernel reported and that still waits. A
-    complete log without such a line passes; otherwise what one reading shows is unknown.
+    `process.hangs_after_s` ago, and for one that the kernel goes on to report, or reported until it
+    fell silent. A log without such a line passes where it would hold one; otherwise what one
+    reading shows is unknown.
 
     ## Exceptions
     Any process is in state D for moments. Kernel threads may wait there by design and are left
-    out. The kernel does not report waits that a signal can end (NFS). A container sees only its
-    own processes.
+    out, and so are frozen control groups. The kernel does not report waits that a signal can end
+    (NFS); threads but the first of a process are kernel-hung-tasks' matter. A container sees only
+    its own processes.
 
     ## What to do
     Find what it waits for (`cat /proc/PID/stack`, `dmesg | grep -A20 "blocked for"`), restore the

@@ -2,7 +2,7 @@
 """RDMA ports: up, at full rate and full width. See also rdma_selection, rdma_errors, rdma_roce."""
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -12,7 +12,6 @@ from gpuaudit.check import (
     NotApplicable,
     Severity,
     check,
-    expect_at_least,
     fails,
     not_applicable,
     passes,
@@ -20,12 +19,12 @@ from gpuaudit.check import (
     warns,
 )
 from gpuaudit.facts.base import Absent
-from gpuaudit.facts.rdmaports import ETHERNET, INFINIBAND, RdmaPort, RdmaPorts, RdmaRate
+from gpuaudit.facts.node import Machine
+from gpuaudit.facts.rdmacounters import RdmaCounters
+from gpuaudit.facts.rdmaports import ETHERNET, RdmaPort, RdmaPorts, RdmaRate
 from gpuaudit.topology.rdmaroles import RdmaRoles, Role
 
 NO_PORT = "no port of an RDMA adapter carries jobs"
-FULL_WIDTH = 4
-SPLIT_SPEEDS = frozenset({"HDR", "NDR", "XDR"})
 WAITING = {
     "INIT": "the link is up and no subnet manager has set it up",
     "ARMED": "the link is up and no subnet manager has made it active",
@@ -43,10 +42,17 @@ class RdmaExpectations(Expectations, frozen=True, kw_only=True):
     """What the policy wants of RDMA ports."""
 
     min_gbps: Annotated[float, Meta(gt=0, le=10_000)] | None
+    without_fabric: Literal["warn", "fail"]
 
 
 @check("rdma-port-state", severity=Severity.CRITICAL)
-def port_state(ports: RdmaPorts, roles: RdmaRoles) -> Iterator[Finding]:
+def port_state(
+    ports: RdmaPorts,
+    roles: RdmaRoles,
+    counters: RdmaCounters,
+    machine: Machine,
+    want: RdmaExpectations,
+) -> Iterator[Finding]:
     """Every RDMA port that jobs use is active.
 
     ## Why it matters
@@ -54,18 +60,21 @@ def port_state(ports: RdmaPorts, roles: RdmaRoles) -> Iterator[Finding]:
     hangs because another node uses the port.
 
     ## Evidence
-    /sys/class/infiniband/*/ports/*/{state,phys_state,rate,link_layer}. What a port is for:
-    NCCL_IB_HCA where the node sets it, else PCIe switches shared with a GPU.
+    /sys/class/infiniband/*/ports/*/{state,phys_state,rate,link_layer}, and the counters of ports
+    that are down. What a port is for: NCCL_IB_HCA where the node sets it, else PCIe switches shared
+    with a GPU.
 
     ## How it is judged
     Compute ports are ACTIVE. INIT and ARMED wait for the subnet manager.
 
     ## Exceptions
     A port without a link that is for storage, management or nothing known may be unused: not
-    judged. In a guest, and where no PCI tree is known, four or more adapters alike count as
-    compute, and one of them that is down only warns. Virtual functions on their host and software
-    devices (rxe, siw) are left out. Rails without a cable on purpose: name the others in
-    NCCL_IB_HCA in /etc/nccl.conf.
+    judged, or a warning if it had a link before. In a guest, and where no PCI tree is known, as
+    many adapters alike as GPUs, or several times as many, count as compute; other numbers from four
+    on only warn. Where no compute port has had a link since the adapters got power, and nothing but
+    the PCI tree says that jobs use them, `rdma.without_fabric` decides: the node may be meant to
+    stand alone. Virtual functions on their host and software devices (rxe, siw) are left out. Rails
+    without a cable on purpose: name the others in NCCL_IB_HCA in /etc/nccl.conf.
 
     ## What to do
     Polling: reseat or replace the cable, look at the switch port. Disabled: `ip link set IF up`,
@@ -79,24 +88,44 @@ def port_state(ports: RdmaPorts, roles: RdmaRoles) -> Iterator[Finding]:
     carriers = [port for port in ports.ports if roles.of(port).kind != "none"]
     if not carriers and not ports.unread:
         raise NotApplicable(NO_PORT)
-    cost = share(roles.compute(ports))
+    compute = roles.compute(ports)
+    cost, had = share(compute), counters.linked
+    alone = not (roles.selections or machine.is_vm or any(is_wired(p, had) for p in compute))
     for port in carriers:
-        yield state_of(port, roles.of(port), cost)
+        if alone and port in compute:
+            yield unwired(port, roles.of(port), want)
+        else:
+            yield state_of(port, roles.of(port), cost, had=had.get(port.name, False))
 
 
-def state_of(port: RdmaPort, role: Role, cost: str) -> Finding:
+def is_wired(port: RdmaPort, had: dict[str, bool]) -> bool:
+    """A port that has a link, had one, or of which that is not told."""
+    return port.state != "DOWN" or had.get(port.name, True)
+
+
+def unwired(port: RdmaPort, role: Role, want: RdmaExpectations) -> Finding:
+    """One of the compute ports, none of which has a link."""
+    message = f"neither it nor another compute port has or had a link: {why_down(port)}"
+    blame = fails if role.sure and want.without_fabric == "fail" else warns
+    cost = "jobs over several nodes use TCP"
+    return blame(port.name, message, port.state, expected="ACTIVE", cost=cost)
+
+
+def state_of(port: RdmaPort, role: Role, cost: str, *, had: bool) -> Finding:
     """One port."""
     if isinstance(port.state, Absent):
         return unknown(port.name, port.state.reason)
     if port.active:
         return passes(port.name, f"ACTIVE, {described(port)}, {purpose(role)}")
     seen = f"{port.state}, {port.phys_state}"
-    if role.kind != "compute" and port.state == "DOWN":
+    lost = had and role.kind in {"storage", "unknown"}
+    if role.kind != "compute" and port.state == "DOWN" and not lost:
         return not_applicable(port.name, "without a link, and nothing says that jobs use it", seen)
     blame = fails if role.kind == "compute" and role.sure else warns
     message = WAITING.get(port.state) or f"the port is {port.state}: {why_down(port)}"
-    lost = cost if role.kind == "compute" else None
-    return blame(port.name, f"{message} ({purpose(role)})", seen, expected="ACTIVE", cost=lost)
+    price = cost if role.kind == "compute" else None
+    message += f" ({purpose(role)})" + (", and it had a link before" if lost else "")
+    return blame(port.name, message, seen, expected="ACTIVE", cost=price)
 
 
 def why_down(port: RdmaPort) -> str:
@@ -145,7 +174,7 @@ def port_rate(ports: RdmaPorts, roles: RdmaRoles, want: RdmaExpectations) -> Ite
     ## Exceptions
     Alone and without a value in the policy a port is not judged. A kernel says SDR of every speed
     it does not know (XDR on an old one): unknown where all ports say so. A port that is a compute
-    port by likeness only warns. Ethernet rates are the driver's translation of the link's speed.
+    port by a guess only warns. Ethernet rates are the driver's translation of the link's speed.
 
     ## What to do
     Compare with `ibportstate` or `ethtool` on both ends, reseat the cable, and look at the speed
@@ -195,50 +224,3 @@ def rate_of(port: RdmaPort, other: RdmaPort | None, role: Role, minimum: float |
         expected=f"at least {wanted:g} Gb/s",
         cost=f"{rate.gb_per_s:.1f} instead of {wanted / 8:.1f} GB/s each way",
     )
-
-
-@check("rdma-port-width", severity=Severity.HIGH)
-def port_width(ports: RdmaPorts, roles: RdmaRoles) -> Iterator[Finding]:
-    """Every InfiniBand link uses all its lanes.
-
-    ## Why it matters
-    A link that lost lanes to a bad cable or a dirty connector works, at a fraction of its rate.
-
-    ## Evidence
-    The width in /sys/class/infiniband/*/ports/*/rate of active InfiniBand ports.
-
-    ## How it is judged
-    At least 4X; from HDR on 2X as well, which is one half of a split cable (HDR100, NDR200).
-    That a port has fewer lanes than the others of its kind is for rdma-port-rate to say.
-
-    ## Exceptions
-    Not for Ethernet, where width is a way to write the speed. Virtual functions on their host and
-    software devices are left out.
-
-    ## What to do
-    Reseat or replace the cable; `mlxlink -d DEVICE -m` shows each lane.
-
-    ## References
-    - https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-class-infiniband
-    - https://github.com/torvalds/linux/blob/master/drivers/infiniband/hw/mlx5/main.c
-    """
-    carriers = [port for port in ports.ports if roles.of(port).kind != "none"]
-    found = [port for port in carriers if port.link_layer == INFINIBAND and port.active]
-    if not found:
-        raise NotApplicable("no InfiniBand port is active")
-    for port in found:
-        rate = port.rate
-        if isinstance(rate, Absent):
-            yield unknown(port.name, rate.reason)
-            continue
-        least = 2 if rate.speed in SPLIT_SPEEDS else FULL_WIDTH
-        full = rate.gb_per_s * FULL_WIDTH / rate.width
-        lost = f"{rate.gb_per_s:.1f} instead of {full:.1f} GB/s each way"
-        yield expect_at_least(
-            rate.width,
-            least,
-            of=port.name,
-            unit="lanes",
-            message=f"the link runs on {rate.width} of {FULL_WIDTH} lanes",
-            cost=lost,
-        )

@@ -61,8 +61,8 @@ def link_errors(
     None of them grows by more than `rdma_errors.link_errors_max_per_hour`. Too many only warn.
 
     ## Exceptions
-    Totals without an earlier reading are history. A counter at its end (65535, 255) tells nothing
-    until it is reset. Counters of four bits are not read. Ethernet counts elsewhere. Virtual
+    Totals without an earlier reading are history. A counter that stays at its end (65535, 255) tells
+    nothing until it is reset. Counters of four bits are not read. Ethernet counts elsewhere. Virtual
     functions of a guest may not see the link's counters.
 
     ## What to do

@@ -18,15 +18,21 @@ from gpuaudit.check import (
     warns,
 )
 from gpuaudit.facts.base import Absent
+from gpuaudit.facts.environment import Environment
 from gpuaudit.facts.gpuscan import PASSTHROUGH
 from gpuaudit.facts.node import Machine
 from gpuaudit.facts.pci import PciDevice, PciDevices
-from gpuaudit.facts.rdmaports import RdmaPorts
+from gpuaudit.facts.rdma import InfinibandDevices
+from gpuaudit.facts.rdmaports import RdmaPorts, tcp_instead
 from gpuaudit.facts.rdmastack import GdrCopy, RdmaStack
+from gpuaudit.topology.rdmaroles import VARIABLE, chosen
 
 FABRIC_CLASSES = frozenset({0x0207, 0x0208, 0x0C06})
 """InfiniBand, host fabric (Omni-Path) and InfiniBand as a serial bus: PCI Code and ID Assignment
 Specification 1.11."""
+
+
+MELLANOX = 0x15B3
 
 
 class RdmaModulesExpectations(Expectations, frozen=True, kw_only=True):
@@ -36,23 +42,29 @@ class RdmaModulesExpectations(Expectations, frozen=True, kw_only=True):
 
 
 @check("rdma-adapter-driver", severity=Severity.HIGH)
-def adapter_driver(pci: PciDevices) -> Iterator[Finding]:
+def adapter_driver(
+    pci: PciDevices, devices: InfinibandDevices, environment: Environment
+) -> Iterator[Finding]:
     """Every RDMA adapter on the bus has its RDMA driver.
 
     ## Why it matters
     An adapter without it is not there for NCCL, which uses the others, or TCP, without a word.
 
     ## Evidence
-    PCI class and driver of each function, and whether its folder in sysfs holds `infiniband`.
+    PCI class and driver of each function, and whether its folder in sysfs holds `infiniband`;
+    NCCL_IB_HCA where the node sets it, and /sys/class/infiniband.
 
     ## How it is judged
     InfiniBand and Omni-Path adapters, and Ethernet ones of a model of which another is used with
-    RDMA, have an RDMA device. An Ethernet one without any driver warns.
+    RDMA, have an RDMA device. Ethernet ones without any driver warn, and so do those of others than
+    NVIDIA: their drivers take RDMA away from ports that are bonded. NCCL_IB_HCA on a node without
+    any RDMA device warns.
 
     ## Exceptions
     Adapters that are handed to guests (vfio-pci) and virtual functions are left out. Ports of one
-    card that are bonded share one RDMA device. Ethernet adapters none of which has an RDMA device
-    are ordinary network cards here.
+    card that are bonded share one RDMA device. Where RDMA devices belong to one network namespace
+    (`rdma system`), a missing one may be a container's and is unknown. Ethernet adapters none of
+    which has an RDMA device are ordinary network cards here.
 
     ## What to do
     Run `modprobe mlx5_ib` (or `dracut`/`update-initramfs` if only the initramfs lacks it), and
@@ -65,7 +77,11 @@ def adapter_driver(pci: PciDevices) -> Iterator[Finding]:
     nics = [nic for nic in pci.of("nic") if nic.driver not in PASSTHROUGH]
     models = {nic.id for nic in nics if nic.rdma}
     found = [nic for nic in nics if is_fabric(nic) or nic.id in models]
-    if not found:
+    if not found and devices.names == () and (named := chosen(environment, VARIABLE)):
+        value, where = named[0]
+        message = f"set in {where}, and the node has no RDMA device"
+        yield warns(f"{VARIABLE}={value}", message, "none", evidence=(where,))
+    elif not found:
         raise NotApplicable("no RDMA adapter is on the PCI bus")
     cards = {nic.slot for nic in nics if nic.rdma}
     for nic in found:
@@ -75,8 +91,11 @@ def adapter_driver(pci: PciDevices) -> Iterator[Finding]:
             yield passes(nic.address, nic.driver)
         elif nic.slot in cards and nic.driver:
             yield not_applicable(nic.address, "the RDMA device of its card is on another function")
+        elif devices.exclusive and nic.driver:
+            yield unknown(nic.address, "no RDMA device here, but a container may have it")
         else:
-            blame = warns if nic.unbound and not is_fabric(nic) else fails
+            likely = is_fabric(nic) or (nic.vendor == MELLANOX and not nic.unbound)
+            blame = fails if likely else warns
             why = f"driver {nic.driver} is bound without RDMA" if nic.driver else "no driver"
             yield blame(nic.address, f"no RDMA device: {why}", nic.driver or "none")
 
@@ -100,8 +119,8 @@ def device_files(ports: RdmaPorts, stack: RdmaStack, machine: Machine) -> Iterat
     Each adapter has a uverbs device, and /dev/infiniband has its file.
 
     ## Exceptions
-    Inside a container the files may be given to others only: not applicable there when
-    /dev/infiniband is missing. Modes are not judged: the kernel makes the files open to all.
+    Inside a container a file that is missing may be given to others: not applicable. Modes are not
+    judged: the kernel makes the files open to all.
 
     ## What to do
     Run `modprobe ib_uverbs` and install rdma-core, whose udev rules load it at boot. In a job's
@@ -117,22 +136,25 @@ def device_files(ports: RdmaPorts, stack: RdmaStack, machine: Machine) -> Iterat
     if not adapters:
         raise NotApplicable("no RDMA adapter is on this machine")
     for name in adapters:
-        yield openable(name, stack)
+        cost = tcp_instead(p for p in ports.ports if p.device == name)
+        yield openable(name, stack, cost, contained=machine.container is True)
 
 
-def openable(device: str, stack: RdmaStack) -> Finding:
+def openable(device: str, stack: RdmaStack, cost: str, *, contained: bool) -> Finding:
     """One adapter."""
     if isinstance(stack.verbs, Absent):
         return expect(stack.verbs, "readable", of=device)
     if device not in stack.verbs:
         why = "ib_uverbs is not loaded" if not stack.verbs else "it has no uverbs device"
-        return fails(device, f"programs cannot use it: {why}", "none", cost="TCP instead of RDMA")
+        return fails(device, f"programs cannot use it: {why}", "none", cost=cost)
     node = stack.verbs[device]
     if isinstance(stack.nodes, Absent):
         return expect(stack.nodes, "readable", of=device)
     if node not in stack.nodes:
         message = f"/dev/infiniband/{node} is missing"
-        return fails(device, message, node, cost="TCP instead of RDMA")
+        if contained:
+            return not_applicable(device, "this container was not given it", message)
+        return fails(device, message, node, cost=cost)
     return passes(device, f"/dev/infiniband/{node}")
 
 

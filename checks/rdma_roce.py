@@ -51,10 +51,13 @@ def gid_roce_v2(
 
     ## How it is judged
     An entry of type RoCE v2 with an IPv4 or a global IPv6 address; else the entry that
-    NCCL_IB_GID_INDEX names is of type RoCE v2.
+    NCCL_IB_GID_INDEX names is of type RoCE v2. A port without one fails beside one that has it, or
+    where NCCL_IB_HCA selects it; else it warns.
 
     ## Exceptions
-    Not for InfiniBand, EFA and iWARP. A port that is a compute port by likeness only warns.
+    Not for InfiniBand, EFA and iWARP. A port that is a compute port by a guess only warns. Where
+    no port has an address, containers may bring theirs along with virtual functions, macvlan or the
+    interface itself.
 
     ## What to do
     Give interface IF an address (`ip addr add ADDRESS/PREFIX dev IF`, and in the network
@@ -65,7 +68,9 @@ def gid_roce_v2(
     - https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-ib-gid-index
     """
     wanted = {index for index, _ in indexes(environment)}
-    for port, roce in found(ports, roles, gids):
+    pairs = found(ports, roles, gids)
+    used = bool(roles.selections) or any(has_address(roce) for _, roce in pairs)
+    for port, roce in pairs:
         if isinstance(roce.gids, Absent):
             yield unknown(port.name, roce.gids.reason)
             continue
@@ -79,9 +84,16 @@ def gid_roce_v2(
         elif lost := untold(roce.gids):
             yield unknown(port.name, lost)
         else:
-            blame = fails if roles.of(port).sure else warns
-            message = f"no RoCE v2 GID: interface {port.netdev or 'unknown'} has no usable IP address"
+            blame = fails if used and roles.of(port).sure else warns
+            message = (
+                f"no RoCE v2 GID: interface {port.netdev or 'unknown'} has no usable IP address"
+            )
             yield blame(port.name, message, listed(roce.gids) or "none", expected=ROCE_V2)
+
+
+def has_address(roce: Roce) -> bool:
+    """Whether one of its entries can be routed."""
+    return not isinstance(roce.gids, Absent) and any(gid.routable for gid in roce.gids)
 
 
 @check("rdma-gid-index", severity=Severity.HIGH)
@@ -127,6 +139,8 @@ def pointed(port: RdmaPort, roce: Roce, wanted: int, where: str) -> Finding:
     if isinstance(roce.gids, Absent):
         return unknown(port.name, roce.gids.reason)
     gid = next((gid for gid in roce.gids if gid.place == wanted), None)
+    if gid is None and wanted >= roce.read:
+        return unknown(port.name, f"entry {wanted} of its table was not read")
     if gid is not None and isinstance(gid.version, Absent):
         return unknown(port.name, gid.version.reason)
     if gid is not None and gid.version == ROCE_V2:

@@ -18,7 +18,7 @@ from gpuaudit.check import (
     warns,
 )
 from gpuaudit.facts.base import Absent
-from gpuaudit.facts.rdmaports import RdmaPort, RdmaPorts
+from gpuaudit.facts.rdmaports import RdmaPort, RdmaPorts, tcp_instead
 from gpuaudit.topology.rdmaroles import RdmaRoles, selected
 
 RAILS = "compute ports"
@@ -160,4 +160,5 @@ def selecting(value: str, where: str, ports: RdmaPorts) -> Finding:
         return passes(of, ", ".join(port.name for port in picked), evidence=(where,))
     present = ", ".join(sorted({port.device for port in ports.ports}))
     message = f"set in {where}, it selects none of {present}"
-    return fails(of, message, "no port", evidence=(where,), cost="TCP instead of RDMA")
+    cost = tcp_instead(ports.hardware)
+    return fails(of, message, "no port", evidence=(where,), cost=cost)

@@ -11,8 +11,10 @@ from gpuaudit.check import (
     Severity,
     check,
     passes,
+    unknown,
     warns,
 )
+from gpuaudit.facts.base import Absent
 from gpuaudit.facts.bootunits import BootUnits
 from gpuaudit.facts.updates import AutomaticUpdates
 
@@ -59,7 +61,9 @@ def costly(units: BootUnits, want: ServicesExpectations) -> Iterator[Finding]:
         yield warns(
             name, f"{state}: {want.costly[name]}", state, expected="neither runs nor starts"
         )
-    if not hits:
+    if isinstance(units.running, Absent) and units.running.kind != "unsupported":
+        yield unknown("running services", units.running.reason)
+    elif not hits:
         yield passes("services", "none of the policy's list", evidence=tuple(want.costly))
 
 
@@ -87,9 +91,9 @@ def driver_updates(updates: AutomaticUpdates, want: ServicesExpectations) -> Fin
     entry in the blacklist, no pin of a version, no lock.
 
     ## Exceptions
-    A driver that did not come as a Debian package cannot be replaced by apt. Of RPM systems only
-    dnf-automatic is known; where a package came from is not asked, so an update may not exist. Not
-    applicable in containers and without a driver.
+    A driver that is no package (NVIDIA's installer, the GPU Operator) cannot be replaced. Of RPM
+    systems only dnf-automatic is known; which repository a package came from is not asked, so an
+    update may not exist. Not applicable in containers and without a driver.
 
     ## What to do
     Run `apt-mark hold` for the driver's packages, or add "nvidia" and "libnvidia" to

@@ -13,6 +13,7 @@ from gpuaudit.check import (
     Severity,
     Verdict,
     check,
+    counted,
     expect,
     expect_at_least,
     fails,
@@ -64,7 +65,13 @@ def nvme_scheduler(found: NvmeDrives, want: StorageExpectations) -> Findings:
     - https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-block
     """
     for one in namespaces(found):
-        yield expect(one.scheduler, want.nvme_schedulers, of=one.name, otherwise=Verdict.WARN)
+        yield expect(
+            one.scheduler,
+            want.nvme_schedulers,
+            of=one.name,
+            message=f"its scheduler is {one.scheduler}",
+            otherwise=Verdict.WARN,
+        )
 
 
 @check("storage-read-ahead", severity=Severity.LOW)
@@ -94,7 +101,14 @@ def read_ahead(found: NvmeDrives, want: StorageExpectations) -> Findings:
     """
     for one in namespaces(found):
         of, least = one.name, want.read_ahead_min_kib
-        yield expect_at_least(one.read_ahead_kib, least, of=of, unit="KiB", otherwise=Verdict.WARN)
+        yield expect_at_least(
+            one.read_ahead_kib,
+            least,
+            of=of,
+            unit="KiB",
+            message=f"the kernel reads {one.read_ahead_kib} KiB ahead",
+            otherwise=Verdict.WARN,
+        )
 
 
 def namespaces(found: NvmeDrives) -> tuple[Drive, ...]:
@@ -113,11 +127,11 @@ def nvme_state(found: NvmeDrives) -> Findings:
     scratch striped over it is lost.
 
     ## Evidence
-    /sys/class/nvme/X/state, and the namespaces in the folder.
+    /sys/class/nvme/X/{state,cntrltype}, and the namespaces in the folder.
 
     ## How it is judged
     `live` passes, `dead` and the states of going away fail, states of a reset are unknown. A live
-    controller without a namespace is a warning.
+    controller without a namespace is a warning, unless it is there for discovery.
 
     ## Exceptions
     Not applicable without NVMe. Controllers of NVMe over Fabrics count too: "connecting" there
@@ -145,9 +159,9 @@ def judge_controller(one: Controller) -> Finding:
         return fails(one.name, f"the controller is {one.state}", one.state, expected="live")
     if isinstance(one.namespaces, Absent):
         return expect(one.namespaces, None, of=one.name)
-    if not one.namespaces:
+    if not one.namespaces and one.stores:
         return warns(one.name, "live, but it has no namespace to store anything in", "live")
-    return passes(one.name, f"live, {one.namespaces} namespace(s)", expected="live")
+    return passes(one.name, f"live, {counted(one.namespaces, 'namespace')}", expected="live")
 
 
 @check("storage-raid-degraded", severity=Severity.HIGH)
@@ -166,7 +180,8 @@ def raid_degraded(found: Arrays, want: StorageExpectations) -> Findings:
     `storage.degraded_array`.
 
     ## Exceptions
-    Not applicable without an array. Striping (raid0) has no members to spare: a lost one shows as
+    Not applicable without an array. Containers of Intel VROC and DDF are never active and are left
+    out; the arrays in them count. Striping (raid0) has no members to spare: a lost one shows as
     broken or inactive. A check or resync of a complete array passes. Hardware RAID, btrfs, LVM and
     ZFS are not seen.
 

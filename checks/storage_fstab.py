@@ -86,7 +86,8 @@ def mounts_present(
 
     ## How it is judged
     A line of fstab whose folder is not mounted fails, with nofail it warns. So does a folder of the
-    policy. A local file system that fstab wants writable and that is read-only fails.
+    policy. A local file system that fstab wants writable and that is read-only fails; a mount that
+    is read-only of a file system that is not is what a service's sandbox sees, and passes.
 
     ## Exceptions
     Lines with noauto or x-systemd.automount, those that cloud-init guessed, swap and bind mounts.
@@ -105,7 +106,8 @@ def mounts_present(
         raise NotApplicable("fstab and the policy ask for no mount")
     mounted = {mount.folder: mount for mount in table.mounts}
     for line in wanted:
-        yield judge_line(line, mounted.get(line.folder))
+        place = lines.links.get(line.folder, line.folder)
+        yield judge_line(line, mounted.get(place))
     for folder in want.required_mounts:
         there = mounted.get(folder)
         if there is None:
@@ -125,7 +127,7 @@ def judge_line(line: Line, mount: Mount | None) -> Finding:
     if mount is None or mount.type == "autofs":
         answer = warns if "nofail" in line.options or mount else fails
         return answer(line.folder, f"not mounted, though {line.where} asks for it", "nothing")
-    if mount.type in LOCAL and "ro" in mount.all_options and "ro" not in line.options:
+    if mount.type in LOCAL and "ro" in mount.super_options and "ro" not in line.options:
         message = f"read-only, though {line.where} asks for a writable one"
         return fails(line.folder, message, "ro", expected="rw", cost="nothing can be written")
     return passes(line.folder, mount.type)

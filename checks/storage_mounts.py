@@ -41,6 +41,7 @@ class StorageMountsExpectations(Expectations, frozen=True, kw_only=True):
     access_times: tuple[Literal["noatime", "relatime"], ...]
     free_min_percent: Percent
     free_fail_percent: Percent
+    free_enough_gib: Annotated[int, msgspec.Meta(ge=1)]
 
 
 @check("storage-mount-options", severity=Severity.MEDIUM)
@@ -74,6 +75,7 @@ def mount_options(table: Mounts, want: StorageMountsExpectations) -> Findings:
     """
     judged = [m for m in table.mounts if is_judged(m) or m.network]
     judged = [m for m in judged if not m.folder.startswith("/boot") and m.type != "tmpfs"]
+    judged = [m for m in judged if "ro" not in m.options]
     if not judged:
         raise NotApplicable("no local or network file system is mounted to be written")
     for mount in judged:
@@ -104,7 +106,8 @@ def space(found: FileSystemSpace, want: StorageMountsExpectations) -> Findings:
 
     ## How it is judged
     Below `storage_mounts.free_min_percent` of blocks or inodes free to users it is a warning,
-    below `storage_mounts.free_fail_percent` it fails.
+    below `storage_mounts.free_fail_percent` it fails. `storage_mounts.free_enough_gib` of room are
+    enough on a disk of any size.
 
     ## Exceptions
     Network file systems, whose room is the site's matter, read-only ones, and mounts of container
@@ -131,12 +134,15 @@ def space(found: FileSystemSpace, want: StorageMountsExpectations) -> Findings:
 
 def judge_room(folder: str, room: Space, want: StorageMountsExpectations) -> Finding:
     """The scarcer of blocks and inodes."""
+    enough = room.free_kib >= want.free_enough_gib << 20
     shares = {"free space": 100 * room.free_kib / room.total_kib}
     if room.inodes:
         shares["free inodes"] = 100 * room.free_inodes / room.inodes
     what, share = min(shares.items(), key=lambda item: item[1])
     seen = f"{share:.1f} % {what}, {room.free_kib / (1 << 20):.1f} GiB free"
     expected = f"at least {want.free_min_percent:g} %"
+    if what == "free space" and enough:
+        return passes(folder, seen, expected=f"at least {want.free_enough_gib} GiB")
     if share < want.free_fail_percent:
         return fails(folder, f"almost full: {seen}", seen, expected=expected)
     if share < want.free_min_percent:
@@ -159,8 +165,8 @@ def network_mounts(found: NetworkMounts) -> Findings:
 
     ## Exceptions
     Not applicable without such a mount. Automounts that nobody uses are not woken up. After one
-    silent mount the others are not asked and are unknown. FUSE mounts of another
-    user answer nobody else and are unknown.
+    silent mount the others are not asked and are unknown. FUSE mounts that a user made for itself
+    alone answer nobody else and are left out.
 
     ## What to do
     Check the server and the way to it (`nfsstat -m`, `lfs check servers`, `mmgetstate`), then
@@ -173,12 +179,12 @@ def network_mounts(found: NetworkMounts) -> Findings:
     for mount, answer in found.answers.items():
         if isinstance(answer, Space):
             yield passes(mount.folder, mount.type)
-        elif answer.kind == "failed" and is_error(answer.reason):
+        elif answer.kind == "failed" and is_error(mount.folder, answer.reason):
             yield fails(mount.folder, answer.reason, mount.type, cost="jobs that touch it hang")
         else:
             yield unknown(mount.folder, answer.reason, mount.type)
 
 
-def is_error(reason: str) -> bool:
-    """The file system said no, or nothing at all."""
-    return "answer" in reason and "not asked" not in reason and "recorded" not in reason
+def is_error(folder: str, reason: str) -> bool:
+    """The file system said no, or nothing at all: words of the probe and of the patient child."""
+    return reason.startswith((f"{folder} answers: ", f"@statvfs {folder} did not answer within "))

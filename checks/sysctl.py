@@ -15,7 +15,7 @@ from gpuaudit.check import (
     warns,
 )
 from gpuaudit.facts.base import Absent
-from gpuaudit.facts.sysctl import SysctlSetting
+from gpuaudit.facts.sysctl import SysctlFiles, SysctlSetting
 from gpuaudit.facts.sysctlvalues import Sysctls, place
 
 Range = tuple[int | None, int | None]
@@ -123,11 +123,17 @@ def persisted(sysctls: Sysctls, want: SysctlExpectations) -> Iterator[Finding]:
     judged = 0
     for key, setting in settings.items():
         value, _ = sysctls.now(key)
-        if setting is not None and value is not None:
+        if setting is not None and value is not None and not overruled(sysctls.files, key, value):
             judged += 1
             yield lasts(key, value, setting)
     if not judged:
         raise NotApplicable("no file sets a key of the policy")
+
+
+def overruled(files: SysctlFiles, key: str, value: str | Absent) -> bool:
+    """Setting dirty_bytes makes dirty_ratio 0 (sysctl/vm.rst): then the file's ratio is no more."""
+    twin = key.replace("_ratio", "_bytes") if key.startswith("vm.dirty") else key
+    return twin != key and value == "0" and files.effective(twin) is not None
 
 
 def lasts(key: str, value: str | Absent, setting: SysctlSetting) -> Finding:

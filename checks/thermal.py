@@ -67,7 +67,12 @@ def margin(gpus: Gpus, want: ThermalExpectations) -> Iterator[Finding]:
             yield passes(gpu.subject, f"{distance} C", **fields)
         else:
             judge = fails if at_rest(gpu) or distance <= 0 else warns
-            yield judge(gpu.subject, f"only {distance} C below the limit", f"{distance} C", **fields)
+            yield judge(gpu.subject, told(distance), f"{distance} C", **fields)
+
+
+def told(distance: int) -> str:
+    """What a margin that is too small means."""
+    return f"only {distance} C below the limit" if distance > 0 else "at the limit or above it"
 
 
 def degrees(gpu: Gpu) -> str:

@@ -27,6 +27,11 @@ WORKED_OUT = ("$", ">", "<", "=")
 """First characters of values that tuned works out or only compares with (tuned-profiles(7))."""
 
 
+MOVED_BY_OTHERS = frozenset({"vm.min_free_kbytes", "vm.overcommit_memory"})
+"""khugepaged raises the one (mm/khugepaged.c, set_recommended_min_free_kbytes), kubelet sets the
+other (pkg/kubelet/cm, setupKernelTunables)."""
+
+
 class TunedExpectations(Expectations, frozen=True, kw_only=True):
     """Profiles that are right (null: any), those that are not with the reason, and need."""
 
@@ -114,8 +119,9 @@ def matches(tuned: Tuned, sysctls: Sysctls, thp: TransparentHugepage) -> Iterato
 
     ## Exceptions
     Values that tuned works out itself (variables, conditions) and settings that gpuaudit does not
-    read are left out. Not applicable where tuned does not start at boot, in an image and in
-    containers.
+    read are left out, and so are vm.min_free_kbytes, which the kernel raises for huge pages, and
+    vm.overcommit_memory, which kubelet sets. Not applicable where tuned does not start at boot, in
+    an image and in containers.
 
     ## What to do
     Run `tuned-adm verify`, find what else writes the value, and keep one of the two; `systemctl
@@ -143,7 +149,8 @@ def kernel_values(tuned: Tuned, sysctls: Sysctls) -> Iterator[Finding]:
         raise Unavailable(sysctls.files.reason)
     for (section, key), setting in plain(tuned).items():
         value = sysctls.running.get(key)
-        if section == "sysctl" and value is not None and sysctls.files.effective(key) is None:
+        mine = section == "sysctl" and key not in MOVED_BY_OTHERS
+        if mine and value is not None and sysctls.files.effective(key) is None:
             yield compared(key, value, (" ".join(setting.value.split()),), setting.file)
 
 

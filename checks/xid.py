@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the NVIDIA driver reported since boot: XIDs of the GPUs, SXIDs of the NVSwitches."""
+"""What the NVIDIA driver reported since boot: Xids of the GPUs, SXids of the NVSwitches."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated
@@ -66,7 +66,7 @@ def fatal(
     sees the log of its host, if any. Not applicable to an image and without a GPU.
 
     ## What to do
-    Take the node out of service and do what the message names for the code. Keep the output of
+    Drain the node and do what the message names for the code. Keep the output of
     `nvidia-bug-report.sh` before a reset or reboot wipes the traces.
 
     ## References
@@ -127,7 +127,8 @@ def application(scan: GpuScan, log: KernelLog, found: Xids, want: XidExpectation
     The lines `NVRM: Xid` of the kernel's log since boot.
 
     ## How it is judged
-    Warns when a GPU saw more than `xid.application_max_per_gpu`. The number is always shown.
+    Warns when a GPU saw more than `xid.application_max_per_gpu`, where lines of one code within ten
+    seconds of each other count once: one failing kernel writes dozens. All lines are shown.
 
     ## Exceptions
     A container sees the log of its host, if any. Not applicable to an image and without a GPU.
@@ -140,7 +141,7 @@ def application(scan: GpuScan, log: KernelLog, found: Xids, want: XidExpectation
     """
 
     def judged(device: str, rows: list[Xid]) -> Finding:
-        most, total = want.application_max_per_gpu, sum(one.times for one in rows)
+        most, total = want.application_max_per_gpu, sum(one.bursts for one in rows)
         limit = f"at most {most}"
         if total <= most:
             return passes(device, seen(rows), expected=limit)
@@ -171,7 +172,7 @@ def nvswitch(scan: GpuScan, log: KernelLog, found: Xids, want: XidExpectations) 
     elsewhere, those of a guest to its host. A container sees the log of its host, if any.
 
     ## What to do
-    Take the node out of service and reset all GPUs and NVSwitches together, or reboot where the
+    Drain the node and reset all GPUs and NVSwitches together, or reboot where the
     message says so. Look up the code with `gpuaudit explain sxid CODE`.
 
     ## References
@@ -180,7 +181,7 @@ def nvswitch(scan: GpuScan, log: KernelLog, found: Xids, want: XidExpectations) 
     if not scan.switches and not found.switches:
         if scan.functions is None:
             raise Unavailable("what is on the PCI bus was not recorded", "not-recorded")
-        raise NotApplicable("no NVSwitch is on this machine's bus")
+        raise NotApplicable("no NVSwitch on the PCI bus")
 
     def judged(device: str, rows: list[Xid]) -> Finding:
         grave = [one for one in rows if one.kind == "fail" and not past(one, log, want)]

@@ -11,6 +11,8 @@ import traceback
 from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+
 from gpuaudit.check import Check, Expectations, Finding, Verdict, worst
 from gpuaudit.deadline import OutOfTimeError, time_limit
 from gpuaudit.facts.base import PROBES
@@ -21,6 +23,7 @@ from gpuaudit.report import Result
 
 NOTHING = "the check found nothing to judge"
 FIND_LIMIT_S = 5.0
+LONGEST_TEXT = 2000
 T = TypeVar("T")
 
 
@@ -175,7 +178,14 @@ def judged(answer: Finding | Iterable[Finding]) -> Outcome:
     findings = (answer,) if isinstance(answer, Finding) else tuple(answer)
     if not findings:
         return Outcome((), NOTHING, Verdict.UNKNOWN)
-    return Outcome(findings)
+    return Outcome(tuple(map(clipped, findings)))
+
+
+def clipped(one: Finding) -> Finding:
+    """A finding as people can read it: a damaged file may be one word of megabytes."""
+    texts = {name: getattr(one, name) or "" for name in ("subject", "observed", "message")}
+    long = {n: f"{t[:LONGEST_TEXT]} ..." for n, t in texts.items() if len(t) > LONGEST_TEXT}
+    return msgspec.structs.replace(one, **long) if long else one
 
 
 def result_of(one: Check, outcome: Outcome, required: bool, started: float) -> Result:  # noqa: FBT001 - one call

@@ -54,15 +54,21 @@ def judged(growth: Growth, limit: int, per_s: float, what: str) -> tuple[Verdict
     if growth.before is None:
         if growth.now <= limit:
             return Verdict.PASS, ""
-        return Verdict.UNKNOWN, f"{what}: {growth.now} by now, and how fast is not known: {growth.why}. {HOW}"
+        return (
+            Verdict.UNKNOWN,
+            f"{what}: {growth.now} by now, and how fast is not known: {growth.why}. {HOW}",
+        )
     if growth.by <= allowed(growth, limit, per_s) or not growth.by:
         return Verdict.PASS, ""
     return Verdict.UNKNOWN, f"{what}: {told(growth)}, too short a time to tell a rate. {HOW}"
 
 
 def too_many(growth: Growth, limit: int, per_s: float) -> bool:
-    """More than the time allows, and more than even the whole of `per_s` would."""
-    if growth.seconds is None or growth.stuck:
+    """More than the time allows, and more than even the whole of `per_s` would.
+
+    A counter that came to its end in between has grown by at least so much.
+    """
+    if growth.seconds is None:
         return False
     return growth.by > max(limit, allowed(growth, limit, per_s))
 

@@ -98,12 +98,21 @@ def by_reason(results: Iterable[Result]) -> list[tuple[str, list[str]]]:
 
 
 def reason_of(result: Result) -> str:
-    """Why a check was not judged: its own reason, or the first its findings give."""
-    if result.reason:
-        return result.reason
+    """Why a check was not judged: its own reason, or the first its findings give.
+
+    It names the subject where others of the same check were judged.
+    """
     mine = [f for f in result.findings if f.verdict is result.verdict]
+    if result.reason:
+        if not 0 < len(mine) < len(result.findings) or result.reason.startswith(mine[0].subject):
+            return result.reason
+        others = f" and {len(mine) - 1} more" if len(mine) > 1 else ""
+        return f"{mine[0].subject}{others}: {result.reason}"
     more = f" (and {len(mine) - 1} more like it)" if len(mine) > 1 else ""
-    return f"{mine[0].subject}: {mine[0].message}{more}" if mine else "no reason given"
+    if not mine:
+        return "no reason given"
+    where = "" if mine[0].message.startswith(mine[0].subject) else f"{mine[0].subject}: "
+    return f"{where}{mine[0].message}{more}"
 
 
 def encode(report: Report) -> bytes:
@@ -133,7 +142,7 @@ def decode(data: bytes) -> Report:
     """Read a report back. Raises ReportError naming the JSON path."""
     try:
         report = msgspec.json.decode(data, type=Report)
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ReportError(f"not a {SCHEMA} report: {error}") from error
     if report.schema != SCHEMA:
         raise ReportError(f"schema is {report.schema!r}, this release reads {SCHEMA!r}")

@@ -14,28 +14,13 @@ from gpuaudit.report import Report, Result, by_reason
 
 PLAIN_WIDTH = 100
 GLUE = "\u00a0"  # a space that textwrap does not break at
-WORDS = {
-    Verdict.FAIL: "FAIL",
-    Verdict.ERROR: "ERROR",
-    Verdict.UNKNOWN: "UNKNOWN",
-    Verdict.WARN: "WARN",
-    Verdict.WAIVED: "WAIVED",
-    Verdict.PASS: "PASS",
-    Verdict.NOT_APPLICABLE: "N/A",
-}
-COLOURS = {
-    Verdict.FAIL: "31;1",
-    Verdict.ERROR: "35;1",
-    Verdict.UNKNOWN: "36",
-    Verdict.WARN: "33",
-    Verdict.WAIVED: "34",
-    Verdict.PASS: "32",
-    Verdict.NOT_APPLICABLE: "2",
-}
+WORDS = {one: one.value.upper() for one in Verdict} | {Verdict.NOT_APPLICABLE: "N/A"}
+COLOURS = dict(zip(Verdict, ("31;1", "35;1", "36", "33", "34", "32", "2"), strict=True))
 SEVERITIES = ("critical", "high", "medium", "low")
 SHOWN_IN_FULL = (Verdict.FAIL, Verdict.ERROR, Verdict.WARN, Verdict.WAIVED)
 SAME_SUBJECTS_SHOWN = 4
 REASONS_IN_SHORT = 3
+CHECKS_IN_SHORT = 8
 
 
 class Page:
@@ -189,7 +174,8 @@ def not_judged(page: Page, report: Report, *, verbose: bool) -> None:
     """Checks without a verdict, grouped by reason. What does not apply is told in short."""
     unknown = sorted_by_severity(report, Verdict.UNKNOWN)
     if unknown:
-        reasons(page, Verdict.UNKNOWN, "Could not be told:", by_reason(unknown))
+        most = None if verbose else CHECKS_IN_SHORT
+        reasons(page, Verdict.UNKNOWN, "Could not be told:", by_reason(unknown), most)
     skipped = by_reason(sorted_by_severity(report, Verdict.NOT_APPLICABLE))
     if skipped and verbose:
         reasons(page, Verdict.NOT_APPLICABLE, "Does not apply here:", skipped)
@@ -197,13 +183,22 @@ def not_judged(page: Page, report: Report, *, verbose: bool) -> None:
         in_short(page, skipped)
 
 
-def reasons(page: Page, verdict: Verdict, title: str, found: list[tuple[str, list[str]]]) -> None:
-    """One line a reason with the checks it stands for."""
+def reasons(
+    page: Page,
+    verdict: Verdict,
+    title: str,
+    found: list[tuple[str, list[str]]],
+    most: int | None = None,
+) -> None:
+    """One line a reason with the checks it stands for, or the most severe of them."""
     page.add(title)
     page.lines[-1] = page.paint(page.lines[-1], verdict)
     for reason, checks in found:
         count = f"{len(checks)} checks: " if len(checks) > 1 else ""
-        page.add(f"{count}{clean(reason)} ({', '.join(checks)})", indent=" " * 12, first=" " * 8)
+        left = len(checks[most:]) if most and len(checks) > most + 1 else 0
+        more = f" and {left} more, which -v lists" if left else ""
+        names = ", ".join(checks[:most] if left else checks)
+        page.add(f"{count}{clean(reason)} ({names}{more})", indent=" " * 12, first=" " * 8)
     page.add()
 
 
@@ -240,7 +235,7 @@ def foot(page: Page, report: Report, *, verbose: bool) -> None:
     start = len(page.lines)
     page.add(f"{WORDS[verdict]}: {checks}: {', '.join(told)}")
     page.colour_word(start, verdict)
-    if not verbose and (counts["fail"] or counts["warn"]):
+    if not verbose and any(counts[kind] for kind in ("fail", "warn", "unknown")):
         page.add("gpuaudit explain ID tells more about a check; -v shows what is good")
 
 

@@ -7,6 +7,7 @@ TABLE = "/sys/firmware/dmi/tables/DMI"
 END = struct.pack("<BBH", 127, 4, 0xFEFF) + b"\0\0"
 SYSTEM_MEMORY, FLASH = 3, 6
 DRAM, OPTANE = 3, 7
+DDR5, HBM2 = 0x22, 0x21
 
 
 def structure(kind: int, handle: int, body: bytes, *texts: str) -> bytes:
@@ -31,6 +32,7 @@ def module(
     of: int = 0x1000,
     technology: int = DRAM,
     serial: str = "SERIAL",
+    kind: int = DDR5,
     handle: int = 0x1100,
 ) -> bytes:
     """A memory device as SMBIOS 3.3 has it; `gib` 0 is an empty slot, None an unknown size."""
@@ -38,7 +40,7 @@ def module(
     more = (gib or 0) * 1024
     body = struct.pack(
         "<HHHHHBBBBBHHBBBBBIHHHHBH",
-        *(of, 0xFFFE, 80, 64, size, 9, 0, 1, 2, 0x22, 0x80, rated, 3, 4, 5, 6),
+        *(of, 0xFFFE, 80, 64, size, 9, 0, 1, 2, kind, 0x80, rated, 3, 4, 5, 6),
         *(rank, more, configured, 1100, 1100, 1100, technology, 0),
     )
     words = (locator, bank or "-", "Maker", serial, f"TAG-{serial}", "PART")

@@ -18,7 +18,7 @@ from gpuaudit.policy.profiles import chosen, load_profiles, named
 
 CHECKS = dict(packs.load_checks(plugins=False))
 SECTIONS = packs.sections(CHECKS)
-REQUIRED_AT_LEAST = 55
+REQUIRED_AT_LEAST = 110
 
 
 @pytest.mark.parametrize("check_id", sorted(CHECKS))

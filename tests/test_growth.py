@@ -31,6 +31,9 @@ def judged(growth: Growth | Absent, limit: int = 10, per_s: float = HOUR) -> Fin
         (Growth(1241, 1000, DAY), "fail"),
         (Growth(255, None, None, "why", stuck=True), "unknown"),
         (Growth(255, 255, DAY, stuck=True), "unknown"),
+        (Growth(255, 250, HOUR, stuck=True), "unknown"),  # five or more
+        (Growth(255, 0, HOUR, stuck=True), "fail"),  # how many more makes no difference
+        (Growth(255, None, HOUR, "why", stuck=True), "fail"),
         (Growth(0, None, None), "pass"),
     ],
 )
@@ -46,8 +49,8 @@ def test_a_limit_of_none_at_all() -> None:
 
 def test_a_failure_says_how_many_in_which_time() -> None:
     found = judged(Growth(150, 100, 3 * HOUR))
-    assert (found.observed, found.expected) == ("50 in 3.0 hours", "at most 10 an hour")
-    assert found.message == "50 in 3.0 hours: more replays than 10 an hour"
+    assert (found.observed, found.expected) == ("50 in 3 hours", "at most 10 an hour")
+    assert found.message == "replays: 50 in 3 hours, more than 10 an hour"
     assert found.cost == "time"
 
 
@@ -67,7 +70,7 @@ def test_no_counter(kind: str, verdict: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(5.0, "1 in 5.0 seconds"), (90.0, "1 in 1.5 minutes"), (2 * DAY, "1 in 2.0 days")],
+    [(5.0, "1 in 5 seconds"), (90.0, "1 in 1.5 minutes"), (2 * DAY, "1 in 2 days")],
 )
 def test_times_are_told_as_people_say_them(seconds: float, text: str) -> None:
     assert judged(Growth(1, 0, seconds)).observed == text

@@ -85,6 +85,17 @@ def test_text_tells_alike_findings_once() -> None:
     assert "g-good" not in text
 
 
+def test_text_names_whom_it_could_not_tell_of_beside_others() -> None:
+    lost = (unknown("GPU 3", "is lost"), passes("GPU 4"))
+    ids = [f"u-{i}" for i in range(12)]
+    one = report(*(result(check, Verdict.UNKNOWN, *lost, reason="is lost") for check in ids))
+    assert "12 checks: GPU 3: is lost (u-0, " in rendered("text", one)
+    assert "u-7 and 4 more, which -v lists)" in " ".join(rendered("text", one).split())
+    assert all(check in rendered("text", one, verbose=True) for check in ids)
+    said = result("a", Verdict.UNKNOWN, unknown("NVML", "x"), passes("b"), reason="NVML hung")
+    assert "        NVML hung (a)" in rendered("text", report(said))
+
+
 def test_text_fits_its_width_and_is_plain() -> None:
     text = rendered("text", example(), verbose=True)
     assert max(map(len, text.splitlines())) <= 100

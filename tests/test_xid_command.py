@@ -81,7 +81,7 @@ def test_standard_input(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_log_without_xids_is_good_news(call: Call, tmp_path: Path) -> None:
     (tmp_path / "quiet").write_text(dmesg("nothing of interest"))
     code, out, err = call("xid", str(tmp_path / "quiet"))
-    assert (code, out, err) == (0, f"{tmp_path}/quiet: no XID\n", "")
+    assert (code, out, err) == (0, f"{tmp_path}/quiet: no Xid and no SXid\n", "")
 
 
 @pytest.mark.parametrize(
@@ -181,14 +181,17 @@ def told(call: Call, *words: str) -> list[dict[str, Any]]:
 
 def test_explain_all_codes(call: Call) -> None:
     _, out, _ = call("explain", "xid")
-    assert len(out.splitlines()) == len(told(call, "xid")) == 172
+    rows, _, legend = out.partition("\n\n")
+    assert len(rows.splitlines()) == len(told(call, "xid")) == 172
+    assert "application: a program's error, the node is well" in legend
+    assert legend.endswith("gpuaudit explain xid CODE tells whose fault it is and what to do.\n")
     assert len(told(call, "sxid")) >= 80
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("xid", "999"), "xid 999 is not in the catalogue"),
+        (("xid", "999"), "Xid 999 is not in the catalogue"),
         (("xid", "seventy"), "takes one number, such as 79"),
         (("xid", "79", "31"), "takes one number"),
         (("sxid", "-1"), "No such option"),

@@ -14,8 +14,8 @@ COMMANDS = {
     "list": "list the checks",
     "explain": "what a check means, how it is judged, what to do",
     "record": "write a snapshot of this machine",
-    "topology": "PCI tree, path matrix and what each path can carry",
-    "xid": "explain the XIDs in a kernel log",
+    "topology": "how GPUs, NICs and drives are connected, what each path can carry",
+    "xid": "explain the Xids in a kernel log",
     "policy": "show, check or draft a policy",
     "schema": "print the JSON Schema of the report",
     "completion": "print a shell completion script",
@@ -52,7 +52,9 @@ class Lazy(click.Group):
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             from gpuaudit.cli.parameters import instead_of
 
-            ctx.fail(f"no command is named {args[0]}{instead_of(args[0], list(COMMANDS))}")
+            shown = [name for name in COMMANDS if name not in HIDDEN]
+            other = f"; there are {', '.join(shown)}"
+            ctx.fail(f"no command is named {args[0]}{instead_of(args[0], shown, other)}")
         return super().resolve_command(ctx, args)
 
 

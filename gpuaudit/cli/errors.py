@@ -60,6 +60,8 @@ def refuse_use(error: click.ClickException) -> NoReturn:
     ctx = error.ctx if isinstance(error, click.UsageError) else None
     if ctx is None:
         refuse(text)
+    if "extra argument" in text and any(one.name == "snapshot" for one in ctx.command.params):
+        text += "; a recording is named with --snapshot"
     stop = "" if text.endswith(("?", "?)")) else "."
     refuse(f"{text}{stop} See: {ctx.command_path} --help")
 

@@ -53,7 +53,7 @@ def command(
 
     \b
     gpuaudit explain acs-redirect-off
-    gpuaudit explain xid 79               what an XID means
+    gpuaudit explain xid 79               what an Xid means
     gpuaudit explain sxid                 all codes of an NVSwitch
     gpuaudit explain generation           number formats and links of these GPUs
     """

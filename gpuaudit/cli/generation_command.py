@@ -9,6 +9,7 @@ import click
 
 from gpuaudit import audit, packs
 from gpuaudit.cli.errors import refuse
+from gpuaudit.cli.streams import lines_of
 from gpuaudit.cli.topology_command import CANNOT_TELL, open_host
 from gpuaudit.engine import Facts
 from gpuaudit.facts.generation import NAMES, SOURCES, Generation, GpuKind, lever
@@ -64,7 +65,7 @@ def as_text(generation: Generation, told: dict[str, Any]) -> str:
     silent = [f"  {name}: {why}" for name, why in told["not_applicable"].items()]
     if silent:
         lines += ["Checks about a lever that do not apply here", *silent, ""]
-    return "\n".join(lines).rstrip()
+    return lines_of("\n".join(lines).rstrip())
 
 
 def line_of(gpu: GpuKind) -> Any:

@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 from gpuaudit.cli.errors import refuse
 
 LONGEST_S = 86400.0
+SHORTEST_PART = 2
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
@@ -79,14 +80,15 @@ def standard_output(path: str | None) -> str | None:
     return None if path == "-" else path
 
 
-def instead_of(word: str, known: list[str]) -> str:
-    """'; did you mean X?', or those that hold the word, or where all of them are listed."""
+def instead_of(word: str, known: list[str], other: str = "; gpuaudit list shows them all") -> str:
+    """'; did you mean X?', or those that hold the word, or `other`: where all are listed."""
     import difflib
 
     close = difflib.get_close_matches(word.lower(), known, n=1)
-    alike = close or [name for name in known if word.strip("*").lower() in name]
-    if not alike or len(alike) == len(known):
-        return "; gpuaudit list shows them all"
+    part = word.strip("*").lower()
+    alike = close or [name for name in known if len(part) >= SHORTEST_PART and part in name]
+    if not alike:
+        return other
     return f"; did you mean {' or '.join(alike[:3])}?"
 
 

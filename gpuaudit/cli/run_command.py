@@ -104,7 +104,10 @@ NPD = {0: 0, 1: 1, 3: 2}
     "[nightly: /var/lib/gpuaudit]",
 )
 @click.option(
-    "-v", "--verbose", is_flag=True, help="Show passes, and where a crashed check crashed."
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Show also what is good, what does not apply, and where a crashed check crashed.",
 )
 def command(
     *,

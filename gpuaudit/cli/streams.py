@@ -49,3 +49,8 @@ def say(text: str, *, exact: bool) -> None:
 def printable(message: str) -> str:
     """A message on one line, without what a terminal would obey."""
     return "".join(c if c.isprintable() else "?" for c in message)
+
+
+def lines_of(text: str) -> str:
+    """The same of a text of several lines: names of devices and files are anybody's to choose."""
+    return "\n".join(map(printable, text.split("\n")))

@@ -10,7 +10,7 @@ import click
 from gpuaudit.cli import parameters
 from gpuaudit.cli.errors import refuse
 from gpuaudit.cli.output import format_for, write_atomically
-from gpuaudit.cli.streams import encoded, say
+from gpuaudit.cli.streams import encoded, lines_of, say
 from gpuaudit.host import Host
 
 if TYPE_CHECKING:
@@ -174,4 +174,4 @@ def drawn(view: "View", chosen: str) -> str:
         return json_of(view).decode()
     module = {"text": "gpuaudit.topology.text", "svg": "gpuaudit.topology.picture"}[chosen]
     text: str = importlib.import_module(module).render(view)
-    return text
+    return text if chosen == "svg" else lines_of(text)

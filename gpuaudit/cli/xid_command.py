@@ -33,6 +33,7 @@ ENCODED = {
 }
 LONGEST_NUMBER = 9
 FAMILIES = {"xid": GPU, "sxid": SWITCH}
+NAMES = {"xid": "Xid", "sxid": "SXid"}
 KINDS = {
     "fail": "the GPU or the fabric needs recovery",
     "warn": "worth watching",
@@ -47,7 +48,7 @@ KINDS = {
 @click.argument("logs", nargs=-1, metavar="[FILE|-]...", shell_complete=parameters.files)
 @click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text")
 def command(logs: tuple[str, ...], format_name: str) -> None:
-    """Explain the XIDs in a kernel log: each GPU and code once, with what to do.
+    """Explain the Xids and SXids in a kernel log: each GPU and code once, with what to do.
 
     \b
     gpuaudit xid                          this machine since boot
@@ -57,7 +58,7 @@ def command(logs: tuple[str, ...], format_name: str) -> None:
     Reads what dmesg, journalctl -k and syslog write, of any size. A file is taken as a whole, with
     all the boots in it.
 
-    Exit codes: 0 read, with or without XIDs, 2 wrong use, 3 no kernel log.
+    Exit codes: 0 read, with or without Xids, 2 wrong use, 3 no kernel log.
     """
     names = dict.fromkeys(logs)
     found = {name: of_file(name) for name in names} if logs else {HERE: of_this_machine()}
@@ -143,7 +144,7 @@ def refuse_encoded(name: str, data: bytes) -> None:
 
 def shown(name: str) -> str:
     """What messages call it."""
-    return "standard input" if name == STANDARD_INPUT else name
+    return "standard input" if name == STANDARD_INPUT else printable(name)
 
 
 def as_text(name: str, rows: list[Xid] | None) -> str:
@@ -151,7 +152,7 @@ def as_text(name: str, rows: list[Xid] | None) -> str:
     if rows is None:
         return f"{shown(name)}: no kernel log\n"
     if not rows:
-        return f"{shown(name)}: no XID\n"
+        return f"{shown(name)}: no Xid and no SXid\n"
     return "\n".join([f"{shown(name)}:", *(paragraph(one) for one in rows), ""])
 
 
@@ -167,7 +168,7 @@ def paragraph(one: Xid) -> str:
         f"  {one.meaning.meaning} [{one.meaning.fault}; {KINDS[one.kind]}]",
         f"  {by}",
         f"  {one.detail[:200]}",
-        f"  past: {one.settled}" if one.settled else f"  {one.advice}",
+        f"  past: {one.settled}" if one.settled else f"  do: {one.advice}",
     ]
     return "\n".join(filled(line) for line in lines if line.strip())
 
@@ -209,18 +210,26 @@ def explained(family: str, words: tuple[str, ...], format_name: str) -> str:
     known = {key: row for key, row in catalogue().items() if key.startswith(FAMILIES[family])}
     if not words:
         rows = list(known.values())
-        return dumped(rows) if format_name == "json" else "\n".join(map(summary, rows))
+        return dumped(rows) if format_name == "json" else listed(family, rows)
     if len(words) > 1 or not words[0].isdecimal() or len(words[0]) > LONGEST_NUMBER:
         refuse(f"explain {family} takes one number, such as {79 if family == 'xid' else 20034}")
     code = f"{FAMILIES[family]}{int(words[0])}"
     if code not in known:
-        refuse(f"{family} {words[0]} is not in the catalogue of this release")
+        refuse(f"{NAMES[family]} {words[0]} is not in the catalogue of this release")
     return dumped([known[code]]) if format_name == "json" else page(family, known[code])
 
 
 def dumped(rows: list[Meaning]) -> str:
     """As JSON."""
     return json.dumps([row._asdict() | {"advice": ACTIONS[row.action]} for row in rows], indent=2)
+
+
+def listed(family: str, rows: list[Meaning]) -> str:
+    """One line a code, and what the words in the middle mean."""
+    used = [kind for kind in KINDS if any(row.kind == kind for row in rows)]
+    legend = "; ".join(f"{kind}: {KINDS[kind]}" for kind in used)
+    more = f"gpuaudit explain {family} CODE tells whose fault it is and what to do."
+    return "\n".join([*map(summary, rows), "", legend, more])
 
 
 def summary(row: Meaning) -> str:
@@ -230,10 +239,9 @@ def summary(row: Meaning) -> str:
 
 def page(family: str, row: Meaning) -> str:
     """Everything that is known of one code."""
-    name = {"xid": "Xid", "sxid": "SXid"}[family]
     return "\n".join(
         [
-            f"{name} {row.code}: {row.meaning}",
+            f"{NAMES[family]} {row.code}: {row.meaning}",
             f"  whose fault   {row.fault}",
             f"  how grave     {KINDS[row.kind]}",
             f"  what to do    {ACTIONS[row.action]}",

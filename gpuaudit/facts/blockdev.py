@@ -12,15 +12,23 @@ CONTROLLERS, BLOCKS = "/sys/class/nvme", "/sys/block"
 NAMESPACE = re.compile(r"nvme\d+(c\d+)?n\d+")
 ARRAY = re.compile(r"(md\S*) : (\S+)(?: \(([\w-]+)\))?(?: (raid\w+|linear|multipath|faulty))?(.*)")
 MEMBERS = re.compile(r"\[(\d+)/(\d+)\] \[([U_]+)\]")
+CONTAINER = re.compile(r"super external:[^/\s]+\s")
+"""The metadata of Intel VROC (imsm) and DDF: a device that holds arrays, is none and never active
+(mdadm(8), CONTAINER; super_show of its arrays reads external:/md127/0)."""
+
 PROGRESS = re.compile(r"(recovery|resync|reshape|check) *= *([\d.]+%)")
 
 
 class Controller(NamedTuple):
-    """/sys/class/nvme/X: state, and how many namespaces are below it or its subsystem."""
+    """/sys/class/nvme/X: state, cntrltype, and how many namespaces are below it.
+
+    `stores` is False for controllers of discovery and administration, which have no namespace.
+    """
 
     name: str
     state: str | Absent
     namespaces: int | Absent
+    stores: bool = True
 
 
 class Drive(NamedTuple):
@@ -85,7 +93,9 @@ def controller(host: Host, name: str) -> Controller:
         inside = host.list(folder)
     except Unavailable as absent:
         return Controller(name, state, absence(absent))
-    return Controller(name, state, sum(bool(NAMESPACE.fullmatch(one)) for one in inside))
+    number = sum(bool(NAMESPACE.fullmatch(one)) for one in inside)
+    kind = None if number else host.optional(f"{folder}/cntrltype")
+    return Controller(name, state, number, kind not in {"discovery", "admin"})
 
 
 def drive(host: Host, name: str) -> Drive:
@@ -93,7 +103,7 @@ def drive(host: Host, name: str) -> Drive:
     folder = f"{BLOCKS}/{name}/queue"
     try:
         text = host.read(f"{folder}/scheduler")
-        found = re.search(r"\[([^\]]+)\]", text)
+        found = re.search(r"\[([^\[\]]+)\]", text)
         chosen: str | Absent = found[1] if found else chosen_alone(text)
     except Unavailable as absent:
         chosen = absence(absent)
@@ -121,6 +131,7 @@ def arrays(host: Host) -> Arrays:
     if not text.startswith("Personalities"):
         raise Unavailable(f"/proc/mdstat starts with {text[:40]!r}", "garbled")
     blocks = re.split(r"\n(?=md)", text)[1:]
+    blocks = [block for block in blocks if not CONTAINER.search(f"{block}\n")]
     found = tuple(one for one in map(array, blocks) if one is not None)
     if len(found) < len(blocks):
         raise Unavailable("an array in /proc/mdstat cannot be read", "garbled")

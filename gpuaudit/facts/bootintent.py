@@ -17,6 +17,10 @@ from gpuaudit.host import Host, NotApplicable, Unavailable
 
 KERNEL_INSTALL = "/etc/kernel/cmdline"
 ASSIGNED = r"(?m)^[ \t]*(?:export )?(GRUB_CMDLINE_LINUX(?:_DEFAULT)?)(\+?=)(.*)$"
+WHEN_SET = r"\$\{(GRUB_CMDLINE_LINUX(?:_DEFAULT)?):\+([^}]*)\}"
+AT_BOOT = "\1"
+"""Stands for a dollar that the shell leaves to GRUB: tuned writes \\$tuned_params into the file."""
+
 BRANCHES = r"(?m)^[ \t]*(?:if|case|for|while)\b"
 
 
@@ -46,7 +50,7 @@ def boot_intent(host: Host) -> BootIntent:
 
 def intended_words(line: str) -> list[str]:
     """grub-mkconfig writes the line into grub.cfg as it is, where GRUB's shell splits it."""
-    return [word for word in grub.shell_words(line) if word != "--"]
+    return [word for word in grub.shell_words(line) if word != "--" and AT_BOOT not in word]
 
 
 def snippets(host: Host) -> list[tuple[str, str]]:
@@ -61,9 +65,15 @@ def take_assignments(values: dict[str, str], path: str, text: str) -> None:
     """Add the assignments of a file. Raises Unavailable where only a shell could tell them."""
     branches = re.search(BRANCHES, text) is not None
     for name, sign, raw in re.findall(ASSIGNED, text.replace("\\\n", "")):
-        value = grub.expanded(unquoted(grub.bounded(raw)), values)
+        value = grub.expanded(unquoted(with_conditions(grub.bounded(raw), values)), values)
         if "`" in raw or "$(" in raw or "$" in value or branches:
             raise Unavailable(f"{path} is a program: only a shell can tell what it sets", "garbled")
         values[name] = grub.bounded(
             f"{values[name]}{value}" if sign == "+=" and name in values else value
         )
+
+
+def with_conditions(raw: str, values: dict[str, str]) -> str:
+    """${NAME:+text} by whether NAME is set, and what is left to GRUB marked."""
+    text = re.sub(WHEN_SET, lambda match: match[2] if values.get(match[1]) else "", raw)
+    return text.replace("\\$", AT_BOOT)

@@ -5,6 +5,7 @@ A job started from the same place inherits it: sched_setaffinity(2), cpuset(7).
 """
 
 from gpuaudit.facts.base import Absent, Fact, probe
+from gpuaudit.facts.boot import in_container
 from gpuaudit.facts.cpusets import CpuSetError, parse_list
 from gpuaudit.facts.environment import Environment
 from gpuaudit.facts.limits import absence
@@ -16,7 +17,15 @@ DEEPEST = 12
 """Levels of cgroups that are read; Kubernetes has five."""
 
 GPU_LISTS = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
-NO_GPU = frozenset({"none", "void", "-1", "NoDevFiles"})
+NO_GPU = frozenset({"none", "-1", "NoDevFiles"})
+UNNAMED = frozenset({"", "all", "void"})
+"""Of NVIDIA_VISIBLE_DEVICES: void is what CDI sets where it hands out the GPUs in another way."""
+
+SCRIPT = "SLURM_SCRIPT_CONTEXT"
+OF_SLURMD = (
+    "it is that of slurmd (prolog, health check), which CoreSpecCount may hold; jobs get theirs"
+)
+OF_MONITOR = "it is that of a container that names no GPU: it need not be a job"
 
 
 class CallingContext(Fact, frozen=True, kw_only=True):
@@ -24,13 +33,15 @@ class CallingContext(Fact, frozen=True, kw_only=True):
 
     `gpus` is how many CUDA_VISIBLE_DEVICES, else NVIDIA_VISIBLE_DEVICES, of the calling
     environment names; None where neither limits them. `quota_cpus` is the CPU time a second that
-    cpu.max grants its cgroup, or one above it; None without a limit.
+    cpu.max grants its cgroup, or one above it; None without a limit. `not_of_job` says why a
+    small set says nothing of jobs (SLURM_SCRIPT_CONTEXT, the processes above this one).
     """
 
     cpus: frozenset[int] | Absent
     memory_nodes: frozenset[int] | Absent
     gpus: int | None = None
     quota_cpus: float | None = None
+    not_of_job: str = ""
 
 
 @probe
@@ -47,7 +58,33 @@ def calling_context(host: Host, environment: Environment) -> CallingContext:
         memory_nodes=set_of(fields, "Mems_allowed_list"),
         gpus=visible_gpus(environment),
         quota_cpus=quota(host),
+        not_of_job=why_not_of_job(host, environment, fields.get("PPid", "").strip()),
     )
+
+
+def why_not_of_job(host: Host, environment: Environment, parent: str) -> str:
+    """Why jobs do not inherit this set, "" where nothing says so."""
+    script = environment.value(SCRIPT) or ""
+    if script.endswith("_slurmd") or (parent.isdecimal() and below_slurmd(host, int(parent))):
+        return OF_SLURMD
+    named = any((environment.value(name) or "") not in UNNAMED for name in GPU_LISTS)
+    return OF_MONITOR if in_container(host) and not named else ""
+
+
+def below_slurmd(host: Host, pid: int) -> bool:
+    """Whether slurmd itself started this, and no slurmstepd, which starts jobs."""
+    try:
+        table = {one.pid: one for one in host.processes()}
+    except (Unavailable, NotApplicable):
+        return False
+    for _ in range(DEEPEST):
+        one = table.get(pid)
+        if one is None or one.name == "slurmstepd":
+            return False
+        if one.name == "slurmd":
+            return True
+        pid = one.parent or 0
+    return False
 
 
 def quota(host: Host) -> float | None:
@@ -90,6 +127,7 @@ def visible_gpus(environment: Environment) -> int | None:
     An empty CUDA_VISIBLE_DEVICES hides every GPU, an empty NVIDIA_VISIBLE_DEVICES says nothing.
     """
     mine, container = (environment.value(name) for name in GPU_LISTS)
+    container = "all" if (container or "") in UNNAMED else container
     value = (container if mine is None else mine or "none") or "all"
     if value.strip() in NO_GPU:
         return 0

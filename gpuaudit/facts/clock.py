@@ -15,7 +15,7 @@ from gpuaudit.host import Host, NotApplicable, Unavailable
 SOURCES = "/sys/devices/system/clocksource/clocksource0"
 PROGRAMS = (
     *("chronyd", "systemd-timesyncd", "ntpd", "ntpd-rs", "ntp-daemon", "openntpd"),
-    *("ptp4l", "phc2sys", "timemaster", "ptpd", "ptpd2", "sptp"),
+    *("ptp4l", "phc2sys", "timemaster", "ptpd", "ptpd2", "sptp", "sfptpd", "timebeat"),
 )
 UNITS = (
     *("chronyd", "chrony", "systemd-timesyncd", "ntp", "ntpd", "ntpsec", "openntpd", "ntpd-rs"),
@@ -39,11 +39,12 @@ class TimeService(Fact, frozen=True, kw_only=True):
     """Which time services run (process table), and whether systemd runs the machine.
 
     `systemd` is False where /run/systemd/system is known not to be there (sd_booted(3)), and None
-    in an image.
+    in an image. `corrected`: what adjtimex(2) says of the clock, None where that is not known.
     """
 
     running: tuple[str, ...] | Absent
     systemd: bool | None
+    corrected: bool | None = None
 
 
 class KernelClock(Fact, frozen=True, kw_only=True):
@@ -77,7 +78,16 @@ def time_service(host: Host) -> TimeService:
         running: tuple[str, ...] | Absent = running_services(host)
     except (Unavailable, NotApplicable) as absent:
         running = absence(absent)
-    return TimeService(running=running, systemd=runs_systemd(host))
+    corrected = is_corrected(host) if running == () else None
+    return TimeService(running=running, systemd=runs_systemd(host), corrected=corrected)
+
+
+def is_corrected(host: Host) -> bool | None:
+    """Whether something corrects the clock, by whatever name."""
+    try:
+        return kernel_clock(host).synchronised
+    except (Unavailable, NotApplicable):
+        return None
 
 
 def runs_systemd(host: Host) -> bool | None:
@@ -118,6 +128,8 @@ def kernel_clock(host: Host) -> KernelClock:
         raise Unavailable(f"adjtimex: {said.stderr}", "unsupported")
     try:
         max_error = msgspec.json.decode(said.stdout, type=dict[str, int])["max_error_us"]
-    except (msgspec.MsgspecError, KeyError):
+    except (msgspec.MsgspecError, KeyError, RecursionError):
         raise Unavailable(f"adjtimex answered {said.stdout[:60]!r}", "garbled") from None
+    if not 0 <= max_error < 1 << 63:
+        raise Unavailable(f"adjtimex answered {said.stdout[:60]!r}", "garbled")
     return KernelClock(max_error_us=max_error, uptime_s=uptime(host))

@@ -12,9 +12,9 @@ MARKS = {
     "/var/run/secrets/kubernetes.io": "a Kubernetes pod",
 }
 JOBS = ("a Slurm job", "a PBS job", "an LSF job")
-CGROUPS = {
+CGROUPS = {  # patterns; docker.service and units of a like name are the node's own
     "kubepods": "a Kubernetes pod",
-    "docker": "a Docker container",
+    "/docker/|/docker-[0-9a-f]{12}": "a Docker container",
     "/job_": JOBS[0],
     "/pbs_jobs": JOBS[1],
     "/lsf/": JOBS[2],
@@ -32,7 +32,7 @@ def confinement(host: Host) -> str | None:
     if mark is not None and not (kernel_seen and has_own_root(host)):
         return mark
     groups = host.optional("/proc/self/cgroup") or ""
-    named = next((what for word, what in CGROUPS.items() if word in groups), None)
+    named = next((what for word, what in CGROUPS.items() if re.search(word, groups)), None)
     return named or ("a container" if kernel_seen is False else None)
 
 

@@ -2,52 +2,32 @@
 """How container runtimes of this node reach the GPUs."""
 
 import re
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from gpuaudit.facts.base import Absent, Fact, probe
 from gpuaudit.facts.containertoml import Table, parse_toml
+from gpuaudit.facts.containerways import CdiSpec, Specs, Way, way
 from gpuaudit.facts.docker import DAEMON_JSON
 from gpuaudit.facts.driver import LIBRARY_FOLDERS, NO_DRIVER_IN_IMAGE, DriverLibraries
 from gpuaudit.facts.gpuscan import GpuScan
 from gpuaudit.facts.limits import absence
-from gpuaudit.facts.systemd import drop_ins
 from gpuaudit.host import Host, NotApplicable, Unavailable
+
+__all__ = ["TOOLKIT_CONFIG", "CdiSpec", "Containers", "Way", "containers"]
 
 PROGRAMS = {
     "docker": ("/usr/bin/dockerd", "/usr/local/bin/dockerd"),
     "containerd": ("/usr/bin/containerd", "/usr/local/bin/containerd"),
     "crio": ("/usr/bin/crio", "/usr/local/bin/crio"),
 }
-HOOK = "nvidia-container-runtime-hook"
-HOOK_FOLDERS = ("/usr/bin", "/usr/local/bin", "/usr/local/nvidia/toolkit")
-RUNTIME = "nvidia-container-runtime"
-CONTAINERD = "/etc/containerd/config.toml"
-CRIO = ("/etc/crio/crio.conf", "/etc/crio/crio.conf.d", "/usr/share/containers/oci/hooks.d")
 CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 TOOLKIT_CONFIG = "/etc/nvidia-container-runtime/config.toml"
 LIBRARY = "libnvidia-container.so.1"
 CDI_KIND = "nvidia.com/"
 LIBCUDA = r"/libcuda\.so\.(\d{3,4}\.\d[\d.]*\d)\b"
 DEVICE = r"/dev/nvidia(\d{1,3})\b"
-
-
-class Way(NamedTuple):
-    """How one runtime gives GPUs to containers; None for a runtime without any way."""
-
-    runtime: str
-    how: str | Absent | None
-    where: str
-
-
-class CdiSpec(NamedTuple):
-    """A CDI specification of NVIDIA: releases of libcuda.so and numbers of /dev/nvidiaN in it."""
-
-    path: str
-    releases: frozenset[str]
-    devices: frozenset[int]
 
 
 class Containers(Fact, frozen=True, kw_only=True):
@@ -62,7 +42,7 @@ class Containers(Fact, frozen=True, kw_only=True):
     docker: dict[str, Any] | Absent
     """daemon.json; empty without one."""
 
-    specs: tuple[CdiSpec, ...] | Absent
+    specs: Specs
     toolkit: Table | Absent | None
     """config.toml of the NVIDIA container runtime; None when there is none."""
 
@@ -86,9 +66,9 @@ def containers(host: Host, scan: GpuScan, libraries: DriverLibraries) -> Contain
     daemon = docker_config(host)
     named = {f"/dev/nvidia{n}" for spec in with_specs(specs) for n in spec.devices}
     if isinstance(toolkit, dict):
-        named.add(str(toolkit.get(("nvidia-container-cli", "ldconfig"), "")).removeprefix("@"))
+        named |= host_ldconfigs(str(toolkit.get(("nvidia-container-cli", "ldconfig"), "")))
     return Containers(
-        ways=tuple(way(host, name, daemon) for name in installed),
+        ways=tuple(way(host, name, daemon, specs) for name in installed),
         docker=daemon,
         specs=specs,
         toolkit=toolkit,
@@ -98,9 +78,18 @@ def containers(host: Host, scan: GpuScan, libraries: DriverLibraries) -> Contain
     )
 
 
-def with_specs(specs: tuple[CdiSpec, ...] | Absent) -> tuple[CdiSpec, ...]:
+def with_specs(specs: Specs) -> tuple[CdiSpec, ...]:
     """The specifications, none when they are not known."""
     return () if isinstance(specs, Absent) else specs
+
+
+def host_ldconfigs(path: str) -> set[str]:
+    """The node's ldconfig (marked by @), under both names that the toolkit tries.
+
+    NVIDIA Container Toolkit internal/config/cli.go, NormalizeLDConfigPath.
+    """
+    plain = path.removeprefix("@").removesuffix(".real")
+    return {plain, f"{plain}.real"} if path.startswith("@") else set()
 
 
 def is_missing(host: Host, path: str) -> bool:
@@ -122,82 +111,7 @@ def docker_config(host: Host) -> dict[str, Any] | Absent:
         return absence(absent)
 
 
-def way(host: Host, name: str, docker: dict[str, Any] | Absent) -> Way:
-    """How one runtime gets at the GPUs."""
-    try:
-        if name == "docker":
-            return of_docker(host, docker)
-        return of_containerd(host) if name == "containerd" else of_crio(host)
-    except Unavailable as absent:
-        return Way(name, absence(absent), name)
-
-
-def of_docker(host: Host, config: dict[str, Any] | Absent) -> Way:
-    """A runtime or CDI in daemon.json; the hook, which `--gpus` looks for in the search path.
-
-    moby daemon/nvidia_linux.go; features.cdi is on by default since Docker 28.2.
-    """
-    if isinstance(config, Absent):
-        return Way("docker", config, DAEMON_JSON)
-    runtimes, features = config.get("runtimes"), config.get("features")
-    for key, one in runtimes.items() if isinstance(runtimes, dict) else ():
-        if isinstance(one, dict) and RUNTIME in str(one.get("path", "")):
-            return Way("docker", f"runtime {key}", DAEMON_JSON)
-    if isinstance(features, dict) and features.get("cdi") is True:
-        return Way("docker", "CDI", DAEMON_JSON)
-    found = next((f"{f}/{HOOK}" for f in HOOK_FOLDERS if host.exists(f"{f}/{HOOK}")), None)
-    return Way("docker", HOOK if found else None, found or DAEMON_JSON)
-
-
-def of_containerd(host: Host) -> Way:
-    """A runtime or CDI in config.toml and what it imports; version 3 has CDI on by default."""
-    for path, table in containerd_tables(host):
-        for key, value in table.items():
-            if RUNTIME in str(value):
-                return Way("containerd", f"runtime {key[-3]}" if len(key) > 2 else RUNTIME, path)
-            if key[-1] == "enable_cdi" and value is True:
-                return Way("containerd", "CDI", path)
-            if key == ("version",) and value == 3:
-                return Way("containerd", "CDI, the default of its version", path)
-    return Way("containerd", None, CONTAINERD)
-
-
-def containerd_tables(host: Host) -> Iterator[tuple[str, Table]]:
-    """What is imported, which wins, then the main file. Raises Unavailable."""
-    if not host.exists(CONTAINERD):
-        return
-    main = parse_toml(host.read(CONTAINERD), CONTAINERD)
-    imports = main.get(("imports",), ())
-    for pattern in imports if isinstance(imports, tuple) else ():
-        for path in imported(host, str(pattern)):
-            yield path, parse_toml(host.read(path), path)
-    yield CONTAINERD, main
-
-
-def imported(host: Host, pattern: str) -> list[str]:
-    """The files of FOLDER/*.toml, or the one file."""
-    folder, _, last = pattern.rpartition("/")
-    if "*" not in last:
-        return [pattern] if pattern.startswith("/") and host.exists(pattern) else []
-    names = host.list(folder) if host.exists(folder) else ()
-    return [f"{folder}/{name}" for name in names if name.endswith(".toml")]
-
-
-def of_crio(host: Host) -> Way:
-    """The NVIDIA runtime in crio.conf.d, or the hook. CDI is on by default but needs a file."""
-    paths = [CRIO[0]] if host.exists(CRIO[0]) else []
-    for path in (*paths, *drop_ins(host, [CRIO[1]])):
-        if RUNTIME in host.read(path):
-            return Way("crio", "runtime nvidia", path)
-    hooks = host.list(CRIO[2]) if host.exists(CRIO[2]) else ()
-    if any("nvidia" in name for name in hooks):
-        return Way("crio", "hook", CRIO[2])
-    folders = [f for f in CDI_FOLDERS if host.source != "image" or f.startswith("/etc")]
-    cdi = any("nvidia" in name for f in folders if host.exists(f) for name in host.list(f))
-    return Way("crio", "CDI" if cdi else None, CRIO[1])
-
-
-def cdi_specs(host: Host) -> tuple[CdiSpec, ...] | Absent:
+def cdi_specs(host: Host) -> Specs:
     """Every specification that describes GPUs of NVIDIA (CDI SPEC.md)."""
     found: list[CdiSpec] = []
     for folder in CDI_FOLDERS:

@@ -51,15 +51,25 @@ def cpu_cores(host: Host, cpus: CpuSets) -> CpuCores:
     """Group the online CPUs. Raises Unavailable."""
     online = known(cpus.online)
     by_place = places(host.optional("/proc/cpuinfo") or "")
-    hybrid = bool(host.names("/sys/devices/cpu_atom"))
     if by_place and online <= by_place.keys():
         here = {cpu: by_place[cpu] for cpu in online}
         sockets = grouped({cpu: place[0] for cpu, place in here.items()})
-        return CpuCores(cores=grouped(here), sockets=sockets, hybrid=hybrid)
+        cores = grouped(here)
+        return CpuCores(cores=cores, sockets=sockets, hybrid=two_kinds(host, cores, cpus))
     no_sockets = Absent(
         "unsupported", "this architecture does not tell which CPU is on which socket"
     )
-    return CpuCores(cores=siblings(host, online), sockets=no_sockets, hybrid=hybrid)
+    cores = siblings(host, online)
+    return CpuCores(cores=cores, sockets=no_sockets, hybrid=two_kinds(host, cores, cpus))
+
+
+def two_kinds(host: Host, cores: Cores, cpus: CpuSets) -> bool:
+    """Cores of two kinds: they differ in threads although no CPU is offline, or perf knows both.
+
+    /sys/devices/cpu_atom is there on Intel's hybrid CPUs (Linux arch/x86/events/intel/core.c).
+    """
+    uneven = len({len(core) for core in cores}) > 1
+    return uneven and (cpus.present == cpus.online or bool(host.names("/sys/devices/cpu_atom")))
 
 
 def places(cpuinfo: str) -> dict[int, tuple[str, str]]:

@@ -116,7 +116,7 @@ def decoded(content: bytes) -> Reading:
         raise Unavailable(f"{STATE_FILE} is empty", "missing")
     try:
         found = msgspec.json.decode(content, type=Reading)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise Unavailable(f"{STATE_FILE} is damaged: {error}", "garbled") from None
     if found.schema != SCHEMA:
         raise Unavailable(f"{STATE_FILE} is of another version: {found.schema[:40]}", "garbled")

@@ -42,6 +42,8 @@ class DeviceNodes(Fact, frozen=True, kw_only=True):
     makes_them: bool | Absent
     """Whether nvidia-modprobe may make missing ones: it is there with set-user-ID root."""
 
+    in_container: bool = False
+
 
 @probe
 def device_nodes(host: Host, scan: GpuScan) -> DeviceNodes:
@@ -56,6 +58,7 @@ def device_nodes(host: Host, scan: GpuScan) -> DeviceNodes:
         wanted=wanted(host),
         majors=majors(host),
         makes_them=makes_them(host),
+        in_container=scan.in_container,
     )
 
 

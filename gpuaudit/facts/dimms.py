@@ -19,6 +19,9 @@ TABLE = "/sys/firmware/dmi/tables/DMI"
 ARRAY, DEVICE, END = 16, 17, 127
 SYSTEM_MEMORY = 3  # Use of a Physical Memory Array, table 74
 PERSISTENT = range(4, 8)  # Memory Technology, table 79: NVDIMM-N, -F, -P and Intel Optane
+HBM = frozenset({0x20, 0x21, 0x24})
+"""Memory Type, table 78: HBM, HBM2, HBM3, in the package of the CPU (Xeon Max)."""
+
 UNKNOWN_SIZE, IN_EXTENDED_SIZE, IN_KIB = 0xFFFF, 0x7FFF, 0x8000
 IN_EXTENDED_SPEED = 0xFFFF
 MOST_SLOTS_OF_A_CHANNEL = 3
@@ -104,7 +107,7 @@ def structures(data: bytes) -> Iterator[tuple[bytes, list[str]]]:
 
 
 def system_memory(data: bytes) -> Iterator[Dimm]:
-    """The devices of arrays of system memory, but for persistent memory."""
+    """The devices of arrays of system memory, but for persistent memory and HBM."""
     found = list(structures(data))
     mine = {
         struct.unpack_from("<H", part, 2)[0]
@@ -114,7 +117,7 @@ def system_memory(data: bytes) -> Iterator[Dimm]:
     for part, texts in found:
         if part[0] == DEVICE and len(part) >= 0x15 and word(part, 4) in mine:
             persistent = len(part) > 0x28 and part[0x28] in PERSISTENT
-            if not persistent:
+            if not persistent and part[0x12] not in HBM:
                 yield dimm(part, texts)
 
 

@@ -31,8 +31,14 @@ def parse(text: str) -> tuple[Line, ...]:
         words = [plain(word) for word in raw.strip(" \t").split()]
         if len(words) > 2 and not words[0].startswith("#"):
             options = tuple(words[3].split(",")) if len(words) > 3 else ()
-            found.append(Line(words[0], words[1], words[2], options, f"/etc/fstab:{number}"))
+            where = f"/etc/fstab:{number}"
+            found.append(Line(words[0], folder_of(words[1]), words[2], options, where))
     return tuple(found)
+
+
+def folder_of(word: str) -> str:
+    """As the kernel shows it: mount(8) takes `/data/` and `//data` for /data."""
+    return "/" + "/".join(filter(None, word.split("/"))) if word.startswith("/") else word
 
 
 def plain(word: str) -> str:

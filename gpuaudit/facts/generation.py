@@ -86,8 +86,9 @@ CHIPS = (
 SXM = frozenset(
     {
         *("10de:1db1", "10de:1db5", "10de:1db8"),  # V100
-        *("10de:20b0", "10de:20b2", "10de:20b3", "10de:20f3"),  # A100, A800
+        *("10de:20b0", "10de:20b2", "10de:20b3", "10de:20bd", "10de:20f3"),  # A100, A800
         *("10de:2324", "10de:2330", "10de:2335", "10de:2336", "10de:2339"),  # H800, H100, H200
+        *("10de:2329", "10de:232c"),  # H20
     }
 )
 """Modules that are wired to each other; their PCIe cards have NVLink with a bridge only."""
@@ -162,6 +163,8 @@ def lever(gpu: GpuKind, name: str) -> Lever:
         return Lever(there=None, why="this release of gpuaudit does not know the GPU")
     if gpu.geforce and name == "pcie-p2p" and gpu.chip not in WITH_P2P:
         return Lever(there=False, why=NO_P2P)
+    if gpu.geforce and name == "pcie-p2p" and gpu.chip == "TU10x":
+        return Lever(there=None, why="GeForce GPUs of Turing differ: ask nvidia-smi topo -p2p r")
     if name == "nvlink" and gpu.id in SXM:
         return Lever(there=True, why="SXM modules have it")
     return of_family(family, name)

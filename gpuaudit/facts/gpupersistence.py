@@ -59,7 +59,7 @@ def persistence_at_boot(
 ) -> PersistenceAtBoot:
     """Read the unit. Raises NotApplicable where no driver is installed, Unavailable."""
     if not libraries.versions:
-        raise NotApplicable("no NVIDIA driver is installed here")
+        raise NotApplicable("no NVIDIA driver is in the usual library folders")
     if is_there(host, CONTAINER):
         raise NotApplicable("the driver's container brings the daemon with it")
     unit = systemd.unit(host, UNIT)

@@ -147,11 +147,14 @@ def kernel_words(text: str) -> list[str]:
 
 
 def listed_entry(name: str, text: str) -> dict[str, str]:
-    """The keys of a file in loader/entries; `options` may stand there more than once."""
+    """The keys of a file in loader/entries; `options` may stand there more than once.
+
+    The entry goes by the name of its file: RHEL 8 writes a key `id` too, which no loader reads.
+    """
     found: dict[str, str] = {"id": name.removesuffix(".conf")}
     for line in text.splitlines():
         key, _, value = line.strip().partition(" ")
-        if key and not key.startswith("#"):
+        if key and key != "id" and not key.startswith("#"):
             known = found.get(key) if key == "options" else None
             found[key] = f"{known} {value.strip()}" if known else value.strip()
     return found

@@ -26,7 +26,7 @@ MCE = r"\[Hardware Error\]: CPU [0-9]+: Machine Check.* Bank [0-9]+: ([0-9a-f]{1
 UNCORRECTED_BIT = 61  # MCi_STATUS.UC, Intel SDM volume 3B, section 17.3.2.2
 FIRMWARE = r"(\{[0-9]+\})?\[Hardware Error\]: event severity: (\w+)"
 AMD = r"\[Hardware Error\]: (Corrected|Deferred|Uncorrected|System Fatal)[ ,]"
-PCIE = "section_type: PCIe error"
+SECTION, PCIE = "section_type: ", "section_type: PCIe error"
 HARDWARE = ("[Hardware Error]: ", "due to hardware memory corruption", "Memory failure: 0x")
 MEMORY = r"due to hardware memory corruption|^Memory failure: 0x[0-9a-f]+: "
 
@@ -124,15 +124,17 @@ def hardware_errors(health: KernelHealth) -> HardwareErrors:
     Firmware numbers the errors of this boot, {1}[Hardware Error]; those without a number are of
     the boot before (drivers/acpi/apei/bert.c). Those of PCIe devices are left to other checks.
     """
-    found: dict[str, list[Line]] = {"uncorrected": [], "corrected": [], "before": []}
-    last: list[Line] = []
+    found: dict[str, list[Line]] = {"uncorrected": [], "corrected": [], "before": [], "": []}
+    events: list[tuple[str, Line, set[bool]]] = []
     for line in health.lines(*HARDWARE):
-        if kind := hardware_error(line.text):
-            last = found[kind]
-            last.append(line)
-        elif PCIE in line.text and last:
-            last.pop()
-            last = []
+        kind = hardware_error(line.text)
+        if kind or "event severity: " in line.text:
+            events.append((kind, line, set()))
+        elif SECTION in line.text and events:
+            events[-1][2].add(PCIE in line.text)
+    for kind, line, of_pcie in events:
+        if of_pcie != {True}:
+            found[kind].append(line)
     return HardwareErrors(
         tuple(found["uncorrected"]), tuple(found["corrected"]), tuple(found["before"])
     )

@@ -43,7 +43,9 @@ class Line(NamedTuple):
             return "an unknown time"
         for unit_s, unit in LONG_TIMES:
             if self.seconds >= 2 * unit_s:
-                return f"{self.seconds:.0f} s ({self.seconds / unit_s:.0f} {unit}) after boot"
+                number = self.seconds / unit_s
+                long = f"{number:.1f}".removesuffix(".0") if number < 10 else f"{number:.0f}"
+                return f"{self.seconds:.0f} s ({long} {unit}) after boot"
         return f"{self.seconds:.0f} s after boot"
 
 

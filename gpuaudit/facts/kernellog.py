@@ -42,7 +42,11 @@ WATCHED = frozenset(
         "kernel BUG at ",
         "BUG: unable to handle",
         "BUG: Bad page ",
+        "BUG: KFENCE: ",
         "Internal error: ",
+        # pcie-aer-uncorrectable
+        "AER: aer_status: 0x",
+        "AER: aer_uncor_severity: 0x",
         # pcie-hotplug-events
         "): Link Down",
         "): Card not present",

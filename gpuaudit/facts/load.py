@@ -7,7 +7,7 @@ from typing import NamedTuple
 from gpuaudit.facts.base import Absent, Fact, probe
 from gpuaudit.facts.counters import Counted, Totals
 from gpuaudit.facts.cpu import number_of, text_of
-from gpuaudit.facts.kernellog import kernel_log
+from gpuaudit.facts.kernellog import KernelLog, Line, kernel_log
 from gpuaudit.facts.services import Processes
 from gpuaudit.host import Host, NotApplicable, Process, Unavailable
 
@@ -18,6 +18,12 @@ CTXT = r"(?m)^(?:non)?voluntary_ctxt_switches:\s*([0-9]{1,18})$"
 HUNG_TASK = "/proc/sys/kernel/hung_task"
 BLOCKED = ("blocked for more than", "blocked in I/O wait for more than")
 REPORTED = r":([0-9]{1,7}) blocked "
+USUAL_TIMEOUT_S = 120
+ROUNDS = 3
+"""khungtaskd looks every timeout and reports what still waits again, until it falls silent."""
+
+FROZEN = "__refrigerator"
+"""Where tasks of a frozen control group (v1) stand, in state D (Linux kernel/freezer.c)."""
 TOP = 20
 """Processes in one state that are looked at one by one; a hung file system holds up hundreds."""
 
@@ -51,8 +57,9 @@ class StuckProcesses(Counted, frozen=True, kw_only=True):
     """User processes in state D (process table), with /proc/PID/{status,wchan} of the first 20.
 
     A process that was in state D before and was not switched since has waited all the while.
-    `reported`: the PIDs among them that the kernel's log calls blocked; Absent where its silence
-    proves nothing (khungtaskd reports what waits for kernel.hung_task_timeout_secs).
+    `reported`: the PIDs that the kernel's log calls blocked to the end; Absent where its silence
+    proves nothing (khungtaskd reports what waits for kernel.hung_task_timeout_secs). Those of a
+    frozen control group are left out.
     """
 
     hanging: tuple[Hanging, ...]
@@ -109,15 +116,20 @@ def pressure(host: Host, name: str, line: str) -> float | Absent:
 def stuck_processes(host: Host, table: Processes) -> StuckProcesses:
     """Look at the processes in state D. Kernel threads wait there by design and are left out."""
     mine = [p for p in table.processes if p.state == "disk-sleep" and not of_kernel(p)]
-    found = tuple(hanging(host, process) for process in mine[:TOP])
-    reported = told_by_kernel(host) if found else frozenset[int]()
-    return StuckProcesses(hanging=found, count=len(mine), reported=reported)
+    first = [hanging(host, process) for process in mine[:TOP]]
+    found = tuple(one for one in first if one.waits_in != FROZEN)
+    pids = frozenset(one.pid for one in found)
+    return StuckProcesses(
+        hanging=found,
+        count=len(mine) - len(first) + len(found),
+        reported=told_by_kernel(host, pids) if found else pids,
+    )
 
 
-def told_by_kernel(host: Host) -> frozenset[int] | Absent:
-    """PIDs of lines such as `INFO: task python:4242 blocked for more than 120 seconds`.
+def told_by_kernel(host: Host, pids: frozenset[int]) -> frozenset[int] | Absent:
+    """Those of the PIDs that the kernel reports, and did not stop to report.
 
-    After hung_task_warnings of them khungtaskd falls silent (Linux kernel/hung_task.c).
+    After hung_task_warnings lines khungtaskd falls silent (Linux kernel/hung_task.c).
     """
     timeout = number_of(host, f"{HUNG_TASK}_timeout_secs", 1 << 62)
     try:
@@ -125,14 +137,35 @@ def told_by_kernel(host: Host) -> frozenset[int] | Absent:
         lines = log.matching(*BLOCKED)
     except (Unavailable, NotApplicable) as absent:
         return Absent("failed", absent.reason)
-    found = frozenset(int(match[1]) for line in lines if (match := re.search(REPORTED, line.text)))
     silent = host.optional(f"{HUNG_TASK}_warnings") == "0"
-    if found:
+    every_s = USUAL_TIMEOUT_S if isinstance(timeout, Absent) else timeout
+    if found := pids & to_the_end(log, lines, every_s, silent=silent):
         return found
     if not timeout or isinstance(timeout, Absent) or silent:
         return Absent("failed", "the kernel does not report processes that hang")
     why = log.lacks(timeout / 3600)
     return found if why is None else Absent("failed", why)
+
+
+def to_the_end(
+    log: KernelLog, lines: tuple[Line, ...], every_s: int, *, silent: bool
+) -> frozenset[int]:
+    """PIDs of lines such as `INFO: task python:4242 blocked for more than 120 seconds`.
+
+    A report that was not repeated is over. Where the kernel fell silent those count that it had
+    reported more than once, and in its last round too: a single wait may have ended since.
+    """
+    ages: dict[int, list[float]] = {}
+    for line in lines:
+        match, age = re.search(REPORTED, line.text), log.age_s(line)
+        if match and age is not None:
+            ages.setdefault(int(match[1]), []).append(age)
+    last = min((min(one) for one in ages.values()), default=0.0)
+    return frozenset(
+        pid
+        for pid, one in ages.items()
+        if min(one) <= ROUNDS * every_s or (silent and len(one) > 1 and min(one) - last < every_s)
+    )
 
 
 def of_kernel(process: Process) -> bool:

@@ -16,6 +16,7 @@ RESOURCES = ("MEMLOCK", "NOFILE")
 BUILT_IN = Limits(memlock=Limit(8 << 20, 8 << 20), nofile=Limit(1024, 524288))
 NEXT_BOOT = "system.conf at the next boot"
 BUILT_IN_NAME = "systemd's built-in default"
+INSTALLED = ("/usr/lib/systemd/systemd", "/lib/systemd/systemd", "/etc/systemd")
 
 
 class DefaultLimits(Fact, frozen=True, kw_only=True):
@@ -35,6 +36,8 @@ def default_limits(host: Host) -> DefaultLimits:
     """Read both. Raises NotApplicable where systemd does not run, Unavailable when unknown."""
     if host.source != "image" and not host.exists("/run/systemd/system"):
         raise NotApplicable("systemd does not run this machine: /run/systemd/system is not there")
+    if host.source == "image" and not any(host.exists(path) for path in INSTALLED):
+        raise NotApplicable("systemd is not installed in this image")
     memlock, nofile = shown(host, "MEMLOCK"), shown(host, "NOFILE")
     running = Reading(
         subject="running systemd",

@@ -72,7 +72,7 @@ def selected(host: Host, path: str) -> str:
         if absent.kind == "missing":
             raise NotApplicable("the kernel has no transparent huge pages") from None
         raise
-    match = re.search(r"\[([^\]]+)\]", text)
+    match = re.search(r"\[([^\[\]]+)\]", text)
     if not match:
         raise Unavailable(f"{path} reads {text[:60]!r}, no word stands in brackets", "garbled")
     return match[1]

@@ -32,9 +32,12 @@ NETWORK = frozenset(
     }
 )
 NETWORK_FUSE = (
-    "beegfs", "ceph", "gcsfuse", "glusterfs", "goofys", "hdfs", "juicefs", "mount-s3",
-    "mountpoint-s3", "quobyte", "rclone", "s3fs", "sshfs",
+    "alluxio", "beegfs", "blobfuse", "ceph", "cosfs", "dfuse", "gcsfuse", "glusterfs", "goofys",
+    "hdfs", "hf3fs", "juicefs", "mfs", "mount-s3", "mountpoint-s3", "obsfs", "ossfs", "quobyte",
+    "rclone", "s3fs", "seaweedfs", "sshfs", "weed",
 )  # fmt: skip
+MEMORY = frozenset({"devtmpfs", "overlay", "ramfs", "rootfs", "tmpfs"})
+OF_ROOT = "user_id=0"
 COSTLY = {
     "sync": "each write waits for the drive",
     "dirsync": "each change of a folder waits for the drive",
@@ -64,9 +67,15 @@ class Mount(NamedTuple):
 
     @property
     def network(self) -> bool:
-        """A file system whose data is on another machine."""
+        """A file system whose data is on another machine. FUSE without a subtype: by its source.
+
+        What a user mounted for itself alone answers nobody else, root included (mount.fuse3(8)).
+        """
         kind, _, name = self.type.partition(".")
-        return kind in NETWORK or (kind == "fuse" and name.startswith(NETWORK_FUSE))
+        named = (name or self.source).lower()
+        users = any(o.startswith("user_id=") and o != OF_ROOT for o in self.super_options)
+        own = users and "allow_other" not in self.super_options
+        return kind in NETWORK or (kind == "fuse" and not own and named.startswith(NETWORK_FUSE))
 
 
 class Space(NamedTuple):
@@ -102,9 +111,14 @@ class FileSystemSpace(Fact, frozen=True, kw_only=True):
 
 
 class ConfiguredMounts(Fact, frozen=True, kw_only=True):
-    """/etc/fstab."""
+    """/etc/fstab.
+
+    `links`: folders without a mount that are links, and where they lead: that is where mount(8)
+    mounts.
+    """
 
     lines: tuple[Line, ...]
+    links: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 @probe
@@ -163,15 +177,41 @@ def file_system_space(host: Host, table: Mounts) -> FileSystemSpace:
 @probe
 def configured_mounts(host: Host) -> ConfiguredMounts:
     """Raises Unavailable."""
-    return ConfiguredMounts(lines=fstab(host))
+    lines = fstab(host)
+    return ConfiguredMounts(lines=lines, links=links(host, {one.folder for one in lines}))
+
+
+def links(host: Host, folders: set[str]) -> dict[str, str]:
+    """Links among folders of local file systems: a look at others may wait for their server."""
+    try:
+        table = mounts(host)
+    except (Unavailable, NotApplicable):
+        return {}
+    mounted = {mount.folder for mount in table.mounts}
+    real = {f: real_place(host, table, f) for f in folders - mounted if f.startswith("/")}
+    return {folder: place for folder, place in real.items() if place and place != folder}
+
+
+def real_place(host: Host, table: Mounts, folder: str) -> str | None:
+    """Where a folder without a mount is, if that can be asked safely and is known."""
+    below = table.over(folder)
+    if below is None or below.type not in LOCAL | MEMORY:
+        return None
+    try:
+        return host.resolve(folder)
+    except (Unavailable, NotApplicable):
+        return None
 
 
 def is_judged(mount: Mount) -> bool:
-    """A local, writable file system that no other program mounted for itself."""
-    ours = not f"{mount.folder}/".startswith(FOREIGN)
+    """A local, writable file system that no other program mounted for itself.
+
+    A service's sandbox may see it read-only (ProtectSystem= of systemd.exec(5)): that is the mount.
+    """
+    ours = not mount.folder.startswith(FOREIGN)
     scratch = mount.type == "tmpfs" and mount.folder in {"/tmp", "/var/tmp", "/scratch"}  # noqa: S108 - folders that are audited
     kinds = mount.type in LOCAL or scratch or (mount.type == "overlay" and mount.folder == "/")
-    return ours and kinds and "ro" not in mount.all_options
+    return ours and kinds and "ro" not in mount.super_options
 
 
 def identity(mount: Mount) -> str:
@@ -195,13 +235,13 @@ def space(host: Host, folder: str) -> Space | Absent:
     try:
         known: dict[str, Any] = msgspec.json.decode(said.stdout)
         return Space(*numbers(known[name] for name in Space._fields))
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+    except (msgspec.DecodeError, KeyError, RecursionError, TypeError, ValueError):
         return Absent("failed", f"{folder}: the answer {said.stdout[:40]!r} makes no sense")
 
 
 def numbers(values: Iterable[Any]) -> list[int]:
     """Raises ValueError for what is no count."""
     found = list(values)
-    if not all(isinstance(value, int) and value >= 0 for value in found):
+    if not all(isinstance(value, int) and 0 <= value < 1 << 64 for value in found):
         raise ValueError(found)
     return found

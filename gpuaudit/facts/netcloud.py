@@ -9,8 +9,9 @@ from gpuaudit.facts.pci import PciDevices
 from gpuaudit.host import Host, NotApplicable, Unavailable
 
 AMAZON = 0x1D0F
-EFA_IDS = frozenset({0xEFA0, 0xEFA1, 0xEFA2, 0xEFA3})
-"""Linux drivers/infiniband/hw/efa/efa_main.c, efa_pci_tbl."""
+EFA_IDS = frozenset({0xEFA0, 0xEFA1, 0xEFA2, 0xEFA3, 0xEFA4})
+"""efa_pci_tbl of efa_main.c: Linux drivers/infiniband/hw/efa, and for the last one AWS's own
+kernel/linux/efa/src (https://github.com/amzn/amzn-drivers)."""
 
 GVNIC, VIRTIO_NET = (0x1AE0, 0x0042), ((0x1AF4, 0x1000), (0x1AF4, 0x1041))
 """Linux drivers/net/ethernet/google/gve/gve.h; virtio specification 1.2, section 4.1.2."""

@@ -27,7 +27,7 @@ class NetDevice(NamedTuple):
     """One interface. `address` is the PCI function, `model` its vendor:device; None without one.
 
     `uppers` are the bonds, VLANs and bridges on top of it, `upper_mtus` those of them without a
-    default route. `rdma` is None when untold.
+    default route. `rdma` is None when untold. `bond` is the one of `uppers` that is a bond.
     """
 
     name: str
@@ -42,6 +42,7 @@ class NetDevice(NamedTuple):
     mtu: int | Absent
     carrier_changes: int | Absent
     upper_mtus: tuple[tuple[str, int | Absent], ...] = ()
+    bond: str | None = None
 
     @property
     def fast(self) -> bool:
@@ -73,6 +74,11 @@ class NetDevices(Counted, frozen=True, kw_only=True):
             self.refuse_untold()
             raise NotApplicable(NO_DATA)
         return found
+
+    def lost_members(self) -> tuple[NetDevice, ...]:
+        """Those that are down, of bonds that a data interface keeps up."""
+        bonds = {one.bond for one in self.data if one.bond}
+        return tuple(one for one in self.devices if one.up is False and one.bond in bonds)
 
     def refuse_untold(self) -> None:
         """Raise Unavailable when an interface may carry data and nothing says so."""
@@ -149,6 +155,7 @@ def described(
         upper_mtus=tuple(
             (one, number(host, f"{FOLDER}/{one}/mtu")) for one in above if one not in routes.default
         ),
+        bond=next((one for one in above if "bonding" in host.names(f"{FOLDER}/{one}")), None),
     )
 
 

@@ -56,5 +56,5 @@ def asked(host: Host, name: str) -> NetDriver | Absent:
         return Absent("failed", f"ethtool {name}: {said.stderr}")
     try:
         return msgspec.json.decode(said.stdout, type=NetDriver)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         return Absent("failed", f"ethtool {name}: {error}")

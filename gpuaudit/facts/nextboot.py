@@ -103,14 +103,15 @@ def started_otherwise(host: Host) -> bool:
     """True when the running kernel did not come from a disk through GRUB.
 
     GRUB puts BOOT_IMAGE= and the path in front of each line (grub-core/loader, LINUX_IMAGE);
-    hypervisors and iPXE do not, and PXELINUX has no / before it.
+    hypervisors and iPXE do not. PXELINUX passes initrd= on, and BOOTIF= (Syslinux, config.txt).
     """
     try:
         words = host.read(RUNNING).split()
     except (Unavailable, NotApplicable):
         return False
     image = next((w.partition("=")[2] for w in words if w.startswith("BOOT_IMAGE=")), "")
-    return not image.startswith(("/", "(")) or image.startswith(NETWORK)
+    by_syslinux = any(word.startswith(("initrd=", "BOOTIF=")) for word in words)
+    return by_syslinux or not image.startswith(("/", "(")) or image.startswith(NETWORK)
 
 
 def is_menu(host: Host, path: str) -> bool:

@@ -14,6 +14,7 @@ from gpuaudit.facts.gpurecord import Call
 from gpuaudit.facts.gpuvalues import Count
 from gpuaudit.facts.nvml import Nvml
 from gpuaudit.host.answers import NvmlAnswers
+from gpuaudit.host.nvml_problems import INVALID_ARGUMENT, NOT_SUPPORTED
 
 ACTIVE, SLEEP = 1, 2
 """NVML_NVLINK_STATE_ACTIVE, _SLEEP: a link at rest sleeps and is not down."""
@@ -70,6 +71,9 @@ class GpuLinks(msgspec.Struct, frozen=True):
     totals: tuple[tuple[str, int], ...] = ()
     silent: Absent | None = None
     """Why there are no error counters, where there are none."""
+
+    broken: Absent | None = None
+    """Why a link among them, and what was not asked behind it, does not tell its state."""
 
     @property
     def up(self) -> tuple[Link, ...]:
@@ -149,7 +153,17 @@ def of_gpu(answers: NvmlAnswers, gpu: Gpu, driver: str | None) -> GpuLinks:
         next((one for one in types if isinstance(one, int)), None),
         tuple((name, value) for name, value in totals if value is not None),
         crc if isinstance(crc, Absent) else None,
+        first_broken(answers, gpu, told),
     )
+
+
+def first_broken(answers: NvmlAnswers, gpu: Gpu, told: dict[int, int | Absent]) -> Absent | None:
+    """The first link that does not tell its state; an invalid argument ends the list."""
+    for n, state in told.items():
+        answer = answers.of_device(gpu.index, f"nvmlDeviceGetNvLinkState({n})")
+        if isinstance(state, Absent) and answer.e != NOT_SUPPORTED:
+            return None if answer.e == INVALID_ARGUMENT else state
+    return None
 
 
 def of_link(answers: NvmlAnswers, gpu: Gpu, n: int, state: int, driver: str | None) -> Link:

@@ -76,7 +76,9 @@ def as_login(reading: Reading) -> Reading:
 def overlay(reading: Reading, entries: tuple[Entry, ...]) -> Reading:
     """The limits of sshd with the lines of limits.conf on top."""
     mine = [entry for entry in entries if is_ordinary(entry.domain)]
-    places = [e.where if e in mine else f"not for every user: {e.where}" for e in entries]
+    places = [
+        e.where if is_ordinary(e.domain) else f"not for every user: {e.where}" for e in entries
+    ]
     return msgspec.structs.replace(
         reading,
         memlock=laid(reading.memlock, mine, "memlock"),

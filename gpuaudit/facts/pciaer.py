@@ -8,10 +8,12 @@ the firmware must have granted it and the command line must not say pci=noaer
 (drivers/pci/pcie/portdrv.c, get_port_device_capability).
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from gpuaudit.facts.base import Absent, probe
 from gpuaudit.facts.counters import Counted, Totals
+from gpuaudit.facts.kernelline import Line
 from gpuaudit.facts.node import Machine
 from gpuaudit.facts.pci import PciDevice, PciDevices
 from gpuaudit.facts.pciways import in_use, with_ports
@@ -21,6 +23,13 @@ SERVICES = "/sys/bus/pci_express/drivers/aer"
 KINDS = ("correctable", "nonfatal", "fatal")
 ROOT_PORT_SERVICE = ":pcie002"
 """Behind the address of a root port: port type 4 counts from 0, and bit 1 is AER."""
+
+STATUS, MASK, SEVERITY = "AER: aer_status: ", "aer_mask: ", "AER: aer_uncor_severity: "
+"""What the kernel writes of an error that firmware hands it (pci_print_aer of
+drivers/pci/pcie/aer.c); the severity only where the error was not corrected."""
+
+UNANSWERED_BIT = 1 << 20
+"""PCI_ERR_UNC_UNSUP of Linux include/uapi/linux/pci_regs.h."""
 
 UNANSWERED = ("UnsupReq", "Unsupported Request")
 NO_CAPABILITY = Absent("unsupported", "it has no Advanced Error Reporting")
@@ -128,6 +137,29 @@ def read_errors(host: Host, path: str) -> Errors | Absent:
     if len(totals) != 1:
         return Absent("failed", f"{path} has no total")
     return Errors(totals[0], kinds)
+
+
+def told_by_firmware(lines: Iterable[Line]) -> dict[str, list[Line]]:
+    """Errors that were not corrected, by address; without requests that nobody answers."""
+    last: dict[str, tuple[int, Line]] = {}
+    found: dict[str, list[Line]] = {}
+    for line in lines:
+        address = line.text.partition(": AER: ")[0].rpartition(" ")[2].lower()
+        if STATUS in line.text:
+            bits = hex_behind(line.text, STATUS) & ~hex_behind(line.text, MASK) & ~UNANSWERED_BIT
+            last[address] = bits, line
+        elif address in last:
+            bits, told = last.pop(address)
+            found.setdefault(address, []).extend([told] * bool(bits))
+    return {address: told for address, told in found.items() if told}
+
+
+def hex_behind(text: str, word: str) -> int:
+    """0x00200000 behind a word, 0 for nonsense."""
+    try:
+        return int(text.partition(word)[2].split(",")[0].split()[0], 16)
+    except (IndexError, ValueError):
+        return 0
 
 
 def refused(absent: Unavailable) -> Absent:

@@ -6,10 +6,12 @@ Architecture Specification 1.4, section 16.1.3.5): it sticks at the end of its f
 Linux drivers/infiniband/core/sysfs.c, PORT_PMA_ATTR). hw_counters/ is the driver's.
 """
 
+import msgspec
+
 from gpuaudit.facts.base import Absent, probe
 from gpuaudit.facts.counters import Counted, Totals
 from gpuaudit.facts.rdma import FOLDER
-from gpuaudit.facts.rdmaports import INFINIBAND, RdmaPort, RdmaPorts
+from gpuaudit.facts.rdmaports import ETHERNET, INFINIBAND, RdmaPort, RdmaPorts
 from gpuaudit.host import Host, Unavailable
 
 CEILINGS = {
@@ -40,6 +42,9 @@ class RdmaCounters(Counted, frozen=True, kw_only=True):
 
     totals: Totals
     gaps: dict[tuple[str, str], Absent]
+    linked: dict[str, bool] = msgspec.field(default_factory=dict)
+    """Port that is down -> whether it had a link since its adapter began to count, if that is told:
+    link_downed and port_rcv_packets, and carrier_up_count of /sys/class/net."""
 
     def counters(self) -> Totals:
         """See Counted. A counter that is stuck is kept as well."""
@@ -51,7 +56,23 @@ def rdma_counters(host: Host, ports: RdmaPorts) -> RdmaCounters:
     """Read the counters of active ports."""
     gaps: dict[tuple[str, str], Absent] = {}
     carriers = [port for port in ports.hardware if port.active and not port.virtual_function]
-    return RdmaCounters(totals={p.name: totals_of(host, p, gaps) for p in carriers}, gaps=gaps)
+    down = [port for port in ports.hardware if port.active is False and not port.virtual_function]
+    linked = {port.name: had_link(host, port) for port in down}
+    return RdmaCounters(
+        totals={p.name: totals_of(host, p, gaps) for p in carriers},
+        gaps=gaps,
+        linked={name: had for name, had in linked.items() if had is not None},
+    )
+
+
+def had_link(host: Host, port: RdmaPort) -> bool | None:
+    """Whether a port that is down was up before; None when nothing tells."""
+    folder = f"{FOLDER}/{port.device}/ports/{port.number}/counters"
+    paths = [f"{folder}/link_downed", f"{folder}/port_rcv_packets"]
+    if port.link_layer == ETHERNET:
+        paths = [f"/sys/class/net/{port.netdev}/carrier_up_count"] if port.netdev else []
+    told = [value for value in (number(host, path) for path in paths) if isinstance(value, int)]
+    return any(told) if told else None
 
 
 def totals_of(host: Host, port: RdmaPort, gaps: dict[tuple[str, str], Absent]) -> dict[str, int]:

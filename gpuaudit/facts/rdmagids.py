@@ -47,6 +47,8 @@ class Roce(NamedTuple):
     gids: tuple[Gid, ...] | Absent
     mtu: int | Absent
     warp: bool
+    read: int = MOST
+    """How many entries were looked at."""
 
     @property
     def packet(self) -> int | Absent:
@@ -64,7 +66,7 @@ class RdmaGids(Fact, frozen=True, kw_only=True):
 
 @probe
 def rdma_gids(host: Host, ports: RdmaPorts) -> RdmaGids:
-    """Read a few entries of each table, ended by two that are empty."""
+    """Read a few entries of each table: to two that are empty, once a usable one was found."""
     found = [p for p in ports.hardware if p.active and p.link_layer == ETHERNET]
     return RdmaGids(ports={p.name: roce(host, p) for p in found if not p.virtual_function})
 
@@ -73,8 +75,10 @@ def roce(host: Host, port: RdmaPort) -> Roce:
     """One port."""
     folder = f"{FOLDER}/{port.device}/ports/{port.number}"
     missing = Absent("missing", "which interface it belongs to is not known")
+    gids, read = table(host, folder)
     return Roce(
-        gids=table(host, folder),
+        gids=gids,
+        read=read,
         mtu=number(host, f"/sys/class/net/{port.netdev}/mtu") if port.netdev else missing,
         warp=(host.optional(f"{FOLDER}/{port.device}/node_type") or "").startswith(RNIC),
     )
@@ -88,22 +92,25 @@ def number(host: Host, path: str) -> int | Absent:
         return Absent("denied" if absent.kind == "denied" else "missing", absent.reason)
 
 
-def table(host: Host, folder: str) -> tuple[Gid, ...] | Absent:
-    """The entries in use. Absent when the first one cannot be read."""
+def table(host: Host, folder: str) -> tuple[tuple[Gid, ...] | Absent, int]:
+    """The entries in use, and how many were read. Absent when the first one cannot be read.
+
+    An address that was taken away leaves its entries empty: others may follow.
+    """
     found: list[Gid] = []
-    empty = 0
+    empty = index = 0
     for index in range(MOST):
         text = reading(host, f"{folder}/gids/{index}")
         if isinstance(text, Absent):
-            return tuple(found) if index else text
+            return tuple(found) if index else text, index
         kind = kind_of(text)
         if kind:
             version = reading(host, f"{folder}/gid_attrs/types/{index}")
             found.append(Gid(index, kind, version))
         empty = 0 if kind else empty + 1
-        if empty == 2:
+        if empty > 1 and any(gid.routable for gid in found):
             break
-    return tuple(found)
+    return tuple(found), index + 1
 
 
 def kind_of(text: str) -> Kind | None:

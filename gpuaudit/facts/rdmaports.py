@@ -6,6 +6,7 @@ phys_state, rate and link_layer: drivers/infiniband/core/sysfs.c.
 """
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from gpuaudit.facts.base import Absent, Fact, probe
@@ -230,6 +231,12 @@ def rate_of(text: str | Absent) -> RdmaRate | Absent:
     if match is None:
         return Absent("failed", f"the port's rate reads {text[:40]!r}")
     return RdmaRate(float(match[1]), int(match[2]), match[3] or "SDR")
+
+
+def tcp_instead(ports: Iterable[RdmaPort]) -> str:
+    """What is lost where programs cannot use these ports: the rates of those that are active."""
+    rates = [p.rate.gb_per_s for p in ports if p.active and isinstance(p.rate, RdmaRate)]
+    return "TCP instead of RDMA" + (f" at up to {sum(rates):.1f} GB/s each way" if rates else "")
 
 
 def netdev_of(host: Host, device: str, folder: str) -> str | None:

@@ -6,13 +6,14 @@ those it includes, and with `reapply_sysctl` (the default) sysctl.d wins over tu
 """
 
 from gpuaudit.facts.base import Fact, probe
-from gpuaudit.facts.present import text_if_there
-from gpuaudit.facts.sysctl import is_there
-from gpuaudit.host import Host
+from gpuaudit.facts.present import target_if_there, text_if_there
+from gpuaudit.facts.sysctl import names_in
+from gpuaudit.host import Host, Unavailable
 
 ACTIVE = "/etc/tuned/active_profile"
 FOLDERS = ("/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned")
 UNIT = "/etc/systemd/system/multi-user.target.wants/tuned.service"
+MOST_PROFILES = 32
 Sections = dict[str, dict[str, str]]
 
 
@@ -39,9 +40,11 @@ class Tuned(Fact, frozen=True, kw_only=True):
 
 @probe
 def tuned(host: Host) -> Tuned:
-    """Read the profile and what it includes; machines without tuned have none."""
+    """Read the profile and what it includes, which may be none. Raises Unavailable."""
     profiles = tuple((text_if_there(host, ACTIVE) or "").split())
-    enabled = is_there(host, UNIT)
+    if len(profiles) > MOST_PROFILES:
+        raise Unavailable(f"{ACTIVE} names {len(profiles)} profiles", "garbled")
+    enabled = is_named(host, UNIT)
     settings: dict[tuple[str, str], TunedSetting] = {}
     for profile in profiles if enabled else ():
         settings |= settings_of(host, profile, frozenset())
@@ -52,13 +55,22 @@ def tuned(host: Host) -> Tuned:
 def profile_file(host: Host, profile: str) -> str | None:
     """The file that counts of those that a profile may have."""
     paths = (f"{folder}/{profile}/tuned.conf" for folder in FOLDERS if "/" not in profile)
-    return next((path for path in paths if is_there(host, path)), None)
+    return next((path for path in paths if target_if_there(host, path)), None)
+
+
+def is_named(host: Host, path: str) -> bool:
+    """Whether a folder has this name, wherever the link leads."""
+    folder, _, name = path.rpartition("/")
+    return name in names_in(host, folder)
 
 
 def settings_of(
     host: Host, profile: str, seen: frozenset[str]
 ) -> dict[tuple[str, str], TunedSetting]:
-    """Settings of a profile over those of the profiles it includes. A circle ends where it met."""
+    """Settings of a profile over those of the profiles it includes. A circle ends where it met.
+
+    Raises Unavailable.
+    """
     if not profile or profile in seen or "/" in profile:
         return {}
     path = profile_file(host, profile)
@@ -66,7 +78,10 @@ def settings_of(
         return {}
     sections = parse_profile(text_if_there(host, path) or "")
     settings: dict[tuple[str, str], TunedSetting] = {}
-    for parent in sections.get("main", {}).get("include", "").replace(";", ",").split(","):
+    parents = sections.get("main", {}).get("include", "").replace(";", ",").split(",")
+    if len(seen) * len(parents) > MOST_PROFILES:
+        raise Unavailable(f"{path} includes too many profiles", "garbled")
+    for parent in parents:
         settings |= settings_of(host, parent.strip().removeprefix("-"), seen | {profile})
     own = {(s, k): v for s, pairs in sections.items() for k, v in pairs.items() if s != "main"}
     return settings | {place: TunedSetting(value=v, file=path) for place, v in own.items()}

@@ -11,13 +11,17 @@ from gpuaudit.facts.base import Fact, probe
 from gpuaudit.facts.bootunits import BootUnits
 from gpuaudit.facts.driver import DriverLibraries
 from gpuaudit.facts.present import text_if_there
-from gpuaudit.facts.sysctl import is_there, names_in
+from gpuaudit.facts.sysctl import names_in
 from gpuaudit.host import Host, NotApplicable
 
 APT_TIMER = "apt-daily-upgrade.timer"
 APT_PROGRAM = "/usr/bin/unattended-upgrade"
 DNF_TIMERS = ("dnf-automatic-install.timer", "dnf-automatic.timer", "dnf5-automatic.timer")
 DNF_SETTINGS = "/etc/dnf/automatic.conf"
+OF_PACKAGES = "/usr/lib"
+UNINSTALL = "/usr/bin/nvidia-uninstall"
+"""NVIDIA's own installer (.run) leaves it; no package has it (nvidia-installer, README)."""
+
 LOCKS = ("/etc/dnf/plugins/versionlock.list", "/etc/dnf/versionlock.toml")
 PACKAGE = r"(?m)^Package: ((?:lib)?nvidia-\S+)\n(?:Essential: \S+\n)?Status: (\S+) ok installed$"
 DRIVER = r"(lib)?nvidia-(driver|dkms|kernel|open|compute|ml|fabricmanager|headless)"
@@ -41,16 +45,19 @@ class AutomaticUpdates(Fact, frozen=True, kw_only=True):
 @probe
 def automatic_updates(host: Host, units: BootUnits, libraries: DriverLibraries) -> AutomaticUpdates:
     """Read the settings. Raises NotApplicable where no driver is installed, Unavailable."""
-    if not libraries.versions:
-        raise NotApplicable("no NVIDIA driver is installed here: no update can replace it")
-    if APT_TIMER in units.enabled and is_there(host, APT_PROGRAM):
+    if not any(path.startswith(OF_PACKAGES) for path in libraries.versions):
+        raise NotApplicable(
+            "no NVIDIA driver is in the usual library folders: no update can replace it"
+        )
+    if APT_TIMER in units.enabled and host.exists(APT_PROGRAM):
         settings = apt_settings(host)
         if (re.findall(PERIODIC, settings) or ["0"])[-1] not in {"", "0"}:
             return of_apt(host, settings)
     timer = next((name for name in DNF_TIMERS if name in units.enabled), None)
     if timer is None or not applies(host, timer):
         return AutomaticUpdates(by=None, kept_by=None)
-    return AutomaticUpdates(by=timer, kept_by=dnf_lock(host))
+    by_installer = "nvidia-installer, no package" if host.exists(UNINSTALL) else None
+    return AutomaticUpdates(by=timer, kept_by=by_installer or dnf_lock(host))
 
 
 def apt_settings(host: Host) -> str:

@@ -32,6 +32,7 @@ RECOVERY = r"changed from .{0,80} to 0x([0-9a-fA-F]{1,8}) \("
 ADDRESS = r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2,4}):([0-9a-f]{2})(?:\.[0-9a-f])?"
 OFF_THE_BUS, RECOVERY_CHANGED, DOUBLE_BIT, CONTAINED, UNCONTAINED = 79, 154, 48, 94, 95
 MOST_NAMES = 5
+BURST_S = 10.0
 MOST_ROWS = 4096  # a file may be made up; no node has as many devices and codes
 RELOADED = "the driver was loaded again since"
 CLEARED = "the driver says since that no recovery is needed (Xid 154)"
@@ -40,14 +41,15 @@ CLEARED = "the driver says since that no recovery is needed (Xid 154)"
 class Xid(NamedTuple):
     """One code of one device. `kind` as in the catalogue, after what the messages say.
 
-    `settled` says why it is a thing of the past, or is empty. `order` counts the lines up to the
-    last one of it.
+    `bursts` are moments that lie apart: one failing program may write a line for each SM. `settled`
+    says why it is past, or is empty. `order` counts the lines up to the last one of it.
     """
 
     device: str
     meaning: Meaning
     kind: str
     times: int
+    bursts: int
     first: Line
     last: Line
     processes: tuple[str, ...]
@@ -93,6 +95,7 @@ class Seen(msgspec.Struct):
     first: Line
     last: Line
     count: int = 0
+    bursts: int = 0
     fatal: int = 0
     at: int = 0
     detail: str = ""
@@ -141,12 +144,13 @@ class Tally:
             row.processes.append(process)
         change = re.search(RECOVERY, text) if int(code) == RECOVERY_CHANGED else None
         if change and int(change[1], 16) == 0:
-            self._cleared[device] = self._at
+            self._cleared[device.partition(" ")[0]] = self._at
 
     def _row(self, key: tuple[str, str, int], line: Line, detail: str) -> Seen:
         if key not in self.seen and len(self.seen) >= MOST_ROWS:
             key = (key[0], "other devices", key[2])
         row = self.seen.setdefault(key, Seen(first=line, last=line))
+        row.bursts += not row.count or is_apart(row.last, line)
         row.last, row.at, row.detail = line, self._at, detail
         row.count += 1
         return row
@@ -162,14 +166,14 @@ class Tally:
     def _judged(self, key: tuple[str, str, int], row: Seen) -> Xid:
         family, device, code = key
         meaning = meaning_of(code, family)
-        settled = RELOADED if row.at < self._loaded else ""
-        if not settled and row.at <= self._cleared.get(device, 0):
-            settled = CLEARED
+        cleared = CLEARED if row.at <= self._cleared.get(device.partition(" ")[0], 0) else ""
+        settled = RELOADED if row.at < self._loaded else cleared
         return Xid(
             device=device,
             meaning=meaning,
             kind=self._kind(key, row, meaning),
             times=max(row.count, 1),
+            bursts=max(row.bursts, 1),
             first=row.first,
             last=row.last,
             processes=tuple(row.processes),
@@ -196,6 +200,13 @@ class Tally:
         contained = self.seen.get((GPU, device, CONTAINED))
         escaped = (GPU, device, UNCONTAINED) in self.seen
         return contained is not None and not escaped and contained.count >= row.count
+
+
+def is_apart(one: Line, other: Line) -> bool:
+    """Two lines that do not tell of the same moment."""
+    if one.seconds is not None and other.seconds is not None:
+        return other.seconds - one.seconds > BURST_S
+    return one.clock != other.clock or not one.clock
 
 
 def nonfatal(meaning: Meaning) -> str:

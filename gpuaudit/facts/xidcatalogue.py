@@ -12,12 +12,12 @@ ACTIONS = {
     "watch": "nothing has to be done unless it comes back",
     "restart-app": "start the program again; when it comes back, look at the program first",
     "check-app": "look at the program and its CUDA version",
-    "reset-when-idle": "reset the GPU when it is idle, at the latest before the next reboot",
-    "reset-gpu": "take the node out of service, end what uses the GPU, run nvidia-smi --gpu-reset; "
+    "reset-when-idle": "reset the GPU when it is idle; a reboot does it too",
+    "reset-gpu": "drain the node, end what uses the GPU, run nvidia-smi --gpu-reset; "
     "reboot and run the field diagnostic if it comes back",
-    "reset-fabric": "take the node out of service and reset all GPUs and NVSwitches together with "
+    "reset-fabric": "drain the node and reset all GPUs and NVSwitches together with "
     "nvidia-smi --gpu-reset; reboot if that fails",
-    "reboot": "take the node out of service and reboot it, with a power cycle if it comes back",
+    "reboot": "drain the node and reboot it, with a power cycle if it comes back",
     "restart-vm": "restart the virtual machine",
     "update-software": "bring driver, vGPU manager and firmware to releases that fit together",
     "check-mechanics": "look at the power cables and at how boards and links sit",

@@ -43,13 +43,18 @@ def with_recovered(rows: Iterable[Xid], now: RecoveryActions) -> tuple[Xid, ...]
     """The rows; those up to the driver's demand are past where it demands nothing any more."""
     known = tuple(rows)
     demands = {
-        one.device: one.order
+        whole(one): one.order
         for one in known
         if one.meaning.code == RECOVERY_CHANGED and one.kind == "fail"
     }
     return tuple(
         one._replace(settled=one.settled or RECOVERED)
-        if now.by_address.get(one.device) == NO_ACTION and one.order <= demands.get(one.device, -1)
+        if now.by_address.get(whole(one)) == NO_ACTION and one.order <= demands.get(whole(one), -1)
         else one
         for one in known
     )
+
+
+def whole(one: Xid) -> str:
+    """The GPU that an instance of MIG is a part of."""
+    return one.device.partition(" ")[0]

@@ -180,7 +180,7 @@ def decode_answers(data: bytes | str) -> NvmlAnswers:
     """Read a document. Raises BadAnswers, which names the JSON path."""
     try:
         return msgspec.json.decode(data, type=NvmlAnswers)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise BadAnswers(_with_key(str(error), data)) from None
 
 

@@ -57,9 +57,16 @@ def statvfs(path: str) -> Answer:
 
 
 def ethtool(name: str) -> Answer:
-    """Everything one interface says; what its driver does not support is left out."""
+    """Everything one interface says; what its driver does not support is left out.
+
+    In a container the names in sysfs may be those of the host. A name that is not in this network
+    namespace is not asked for: the kernel would try to load a module for it (dev_load() of Linux
+    net/core/dev_ioctl.c).
+    """
     import socket
 
+    if name not in {known for _, known in socket.if_nameindex()}:
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
     found: Answer = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         for what, ask in QUESTIONS.items():

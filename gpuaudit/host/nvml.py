@@ -6,7 +6,6 @@ notes every call before it makes it, in memory shared with the parent, and the p
 for the child: at the deadline it takes what is there and leaves.
 """
 
-import fcntl
 import mmap
 import os
 import select
@@ -19,6 +18,7 @@ import msgspec
 from gpuaudit.host.answers import SCHEMA, Answer, Crashed, Hung, NvmlAnswers
 from gpuaudit.host.nvml_events import COUNT, INIT, Event
 from gpuaudit.host.nvml_problems import NO_ANSWER
+from gpuaudit.host.patient import pipe
 
 LOG_BYTES = 16 << 20
 """Shared memory for the events, of which only the written part takes room: 16 GPUs write 1 MB."""
@@ -71,7 +71,7 @@ def start(deadline_s: float, *, unloaded: bool = False) -> NvmlSession:
     """
     _reap_earlier()
     log = mmap.mmap(-1, LOG_BYTES)
-    reading, writing = _pipe()
+    reading, writing = pipe()
     pid: int | None = None
     try:
         pid = os.fork()
@@ -91,15 +91,6 @@ def _be_the_child(log: mmap.mmap, pipe: int, deadline_s: float, *, unloaded: boo
         nvml_child.run(lambda event: _write(log, event), pipe, deadline_s, unloaded=unloaded)
     finally:
         os._exit(1)
-
-
-def _pipe() -> tuple[int, int]:
-    """A pipe above the standard descriptors, which may have been closed when we were started."""
-    low = os.pipe()
-    reading, writing = (fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, 3) for one in low)
-    for descriptor in low:
-        os.close(descriptor)
-    return reading, writing
 
 
 def _write(log: mmap.mmap, event: Event) -> None:

@@ -6,11 +6,14 @@ for ever (a thread in state D cannot be killed). Such reads are made by a forked
 does not answer in time it is abandoned, and every later read of the same driver is refused at once.
 """
 
+import fcntl
+import itertools
 import os
 import select
 import signal
 import struct
 from collections.abc import Callable
+from typing import NoReturn
 
 from gpuaudit.host.errors import Kind, Unavailable
 
@@ -30,8 +33,23 @@ def driver_of(path: str) -> str | None:
     return next((folder for folder in DRIVER_FOLDERS if folder in path), None)
 
 
-def detach_child(first: int, last: int) -> None:
-    """In a forked child: leave the session and keep only the descriptors first..last.
+def pipe() -> tuple[int, int]:
+    """A pipe above the standard descriptors, which may have been closed when we were started."""
+    low = os.pipe()
+    try:
+        first = fcntl.fcntl(low[0], fcntl.F_DUPFD_CLOEXEC, 3)
+        try:
+            return first, fcntl.fcntl(low[1], fcntl.F_DUPFD_CLOEXEC, 3)
+        except OSError:
+            os.close(first)
+            raise
+    finally:
+        for descriptor in low:
+            os.close(descriptor)
+
+
+def detach_child(*kept: int) -> None:
+    """In a forked child: leave the session and keep only these descriptors.
 
     An abandoned child must not hold the audit's standard output open: whoever reads the other
     end of that pipe would wait for it.
@@ -40,8 +58,9 @@ def detach_child(first: int, last: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(null, standard)
-    os.closerange(3, first)
-    os.closerange(last + 1, min(os.sysconf("SC_OPEN_MAX"), 65536))
+    ends = (2, *sorted(kept), min(os.sysconf("SC_OPEN_MAX"), 65536))
+    for before, after in itertools.pairwise(ends):
+        os.closerange(before + 1, after)
 
 
 class PatientReader:
@@ -59,18 +78,20 @@ class PatientReader:
         """The bytes of the file. Raises Unavailable, of kind hung when nothing came in time."""
         driver = driver_of(path) or path
         if driver in self._hung:
-            what = driver.lstrip("@")
-            raise Unavailable(f"not read: an earlier read below {what} hung", "hung")
+            where = driver.lstrip("@")
+            raise Unavailable(f"not read: an earlier read below {where} hung", "hung")
+        what = path.lstrip("@")
         try:
             answer = self._ask(path, limit)
+        except (BrokenPipeError, EOFError):  # by the driver itself, or for want of memory
+            raise self._silent(driver, f"{what}: the process that read it was killed") from None
+        except OSError as error:  # no process or descriptor is to be had
+            raise Unavailable(f"{what} was not asked: {error.strerror}", "garbled") from None
         except BaseException:  # the audit's own time limit: the next answer would be this one's
             self.close()
             raise
         if answer is None:
-            self._hung.add(driver)
-            self.close()
-            what = path.lstrip("@")
-            raise Unavailable(f"{what} did not answer within {self._deadline_s:g} s", "hung")
+            raise self._silent(driver, f"{what} did not answer within {self._deadline_s:g} s")
         code, body = answer
         if code:
             raise Unavailable(body.decode("utf-8", "replace"), KINDS[code - 1])
@@ -86,6 +107,12 @@ class PatientReader:
         os.waitpid(self._pid, os.WNOHANG)
         self._pid = None
 
+    def _silent(self, driver: str, reason: str) -> Unavailable:
+        """Leave the child behind and ask nothing more of this driver."""
+        self._hung.add(driver)
+        self.close()
+        return Unavailable(reason, "hung")
+
     def _ask(self, path: str, limit: int) -> tuple[int, bytes] | None:
         if self._pid is None:
             self._start()
@@ -94,18 +121,24 @@ class PatientReader:
         return self._receive()
 
     def _start(self) -> None:
-        to_child, from_parent = os.pipe(), os.pipe()
-        pid = os.fork()
+        request, asking = pipe()
+        try:
+            answering, reply = pipe()
+        except OSError:
+            close_all(request, asking)
+            raise
+        try:
+            pid = os.fork()
+        except OSError:
+            close_all(request, asking, answering, reply)
+            raise
         if pid == 0:
-            # Requests come in on one descriptor and answers leave on another: keep both.
-            request, reply = os.dup2(to_child[0], 200), os.dup2(from_parent[1], 201)
             self._serve(request, reply)
-        os.close(to_child[0])
-        os.close(from_parent[1])
-        self._pid, self._pipe = pid, (from_parent[0], to_child[1])
+        close_all(request, reply)
+        self._pid, self._pipe = pid, (answering, asking)
 
-    def _serve(self, request: int, reply: int) -> None:
-        """The child's loop; never returns."""
+    def _serve(self, request: int, reply: int) -> NoReturn:
+        """The child's loop. Whatever happens here must not return into the parent's code."""
         try:
             detach_child(request, reply)
             while head := os.read(request, HEADER.size):
@@ -136,11 +169,19 @@ class PatientReader:
         got = bytearray()
         while len(got) < size:
             ready, _, _ = select.select([self._pipe[0]], [], [], self._deadline_s)
-            part = os.read(self._pipe[0], size - len(got)) if ready else b""
-            if not part:
+            if not ready:
                 return None
+            part = os.read(self._pipe[0], size - len(got))
+            if not part:
+                raise EOFError
             got += part
         return bytes(got)
+
+
+def close_all(*descriptors: int) -> None:
+    """Close them."""
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -133,7 +133,9 @@ class Recording:
                     return recorded.output
                 gap = recorded.gap or Gap("not-recorded", "no output")
                 raise Unavailable(gap.reason, gap.kind)
-        raise Unavailable(f"the output of {' '.join(argv).lstrip('@')} was not recorded", "not-recorded")
+        raise Unavailable(
+            f"the output of {' '.join(argv).lstrip('@')} was not recorded", "not-recorded"
+        )
 
     def processes(self) -> tuple[Process, ...]:
         """Replay the process table. Raises Unavailable."""
@@ -182,7 +184,7 @@ class Recording:
             return None
         try:
             return msgspec.json.decode(data, type=kind)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             raise SnapshotError(f"{self._where}: {name}: {error}") from error
 
     def _bytes(self, name: str) -> bytes | None:

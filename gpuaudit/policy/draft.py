@@ -122,7 +122,9 @@ class Trial:
         if not open_choice(self.value):
             return None
         demanding = [(v, after) for v, after in tried if not open_choice(v)]
+        words = seen_words(self.before[one.id])
         good = [v for v, after in demanding if passing(after[one.id]) and self.harmless(after)]
+        good = [value for value in good if was_seen(value, words)]
         others = any(bad(after[one.id]) for _, after in demanding)
         return (good[0],) if len(good) == 1 and others else None
 
@@ -142,6 +144,11 @@ def open_choice(value: Any) -> bool:
     """True for what demands nothing, or accepts several things."""
     several = isinstance(value, (list, tuple)) and len(value) > 1
     return several or value is None or value == UNDEMANDING
+
+
+def was_seen(value: Any, words: list[str]) -> bool:
+    """False for a list of what is accepted that names nothing observed (patterns, say)."""
+    return not isinstance(value, list) or any(str(one) in word for one in value for word in words)
 
 
 def seen_words(findings: Iterable[Finding]) -> list[str]:
@@ -190,9 +197,8 @@ def numbers(arm: Any, value: Any, words: list[str]) -> list[int | float]:
     # One more than each: a value that has to be met exactly fails with it.
     usable += [n + 1 for n in usable]
     distinct = list(dict.fromkeys(usable))
-    if isinstance(value, (int, float)):
-        return sorted(distinct, key=lambda n: abs(n - value))
-    return distinct
+    known = isinstance(value, (int, float))
+    return sorted(distinct, key=lambda n: abs(n - value)) if known else distinct
 
 
 def fitting(kind: Any, values: Iterable[Any]) -> Iterator[Any]:
@@ -214,8 +220,7 @@ def observed(findings: Iterable[Finding]) -> str:
 def described(one: Drafted) -> str:
     """The comment above a drafted value."""
     saw = f"Observed: {one.observed} ({one.check})." if one.observed else f"By {one.check}."
-    was = shown(one.was)
-    was = was if len(was) <= 60 else f"{was[:56]} ..."
+    was = shown(one.was) if len(shown(one.was)) <= 60 else f"{shown(one.was)[:56]} ..."
     if one.loosened:
         return f"{saw} LOOSER: {one.source} wants {was}, which this node fails."
     return f"{saw} {one.source} has {was}."

@@ -9,6 +9,7 @@ from itertools import islice
 
 from gpuaudit import facts as fact_modules
 from gpuaudit import packs
+from gpuaudit.deadline import OutOfTimeError, time_limit
 from gpuaudit.engine import Facts, needs_nvml
 from gpuaudit.facts.base import PROBES
 from gpuaudit.facts.pci import PciDevices
@@ -20,6 +21,8 @@ SUBSYSTEMS = ("pci", "net", "infiniband", "nvme")
 EXTRA_LIMIT_BYTES = 48 << 20
 EXTRA_LIMIT_FILES = 40_000
 DEPTH = 6
+FACT_LIMIT_S = 60.0
+"""NVML has a deadline of its own, a third of this."""
 
 
 def ask_everything(host: Host, say: Callable[[str], None]) -> dict[str, str]:
@@ -58,9 +61,12 @@ def load_every_fact() -> None:
 def ask(facts: Facts, kind: type, crashed: dict[str, str]) -> None:
     """One fact. What it could not read is in the Host's evidence."""
     try:
-        facts.get(kind)
+        with time_limit(FACT_LIMIT_S):
+            facts.get(kind)
     except (Unavailable, NotApplicable):
         return
+    except OutOfTimeError:
+        crashed[kind.__name__] = f"not finished within {FACT_LIMIT_S:.0f} s"
     except Exception as error:  # noqa: BLE001 - the recording is how such a fault gets reported
         crashed[kind.__name__] = f"{type(error).__name__}: {error}"
 

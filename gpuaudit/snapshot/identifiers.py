@@ -12,7 +12,9 @@ from typing import Any, Literal
 import msgspec
 
 from gpuaudit.host.answers import Answer
+from gpuaudit.snapshot import mounttables
 from gpuaudit.snapshot.contents import Contents
+from gpuaudit.snapshot.mounttables import servers
 
 Kind = Literal["word", "host", "mac", "guid"]
 SERIAL_FILES = re.compile(
@@ -146,6 +148,8 @@ def host_names(contents: Contents) -> set[str]:
     named = (one.output for one in contents.commands if one.argv in HOST_COMMANDS)
     texts += [output.stdout for output in named if output is not None]
     names = {text.strip().lower() for text in texts}
+    tables = (e for p, e in contents.entries.items() if mounttables.is_table(p))
+    names |= {name.lower() for e in tables if isinstance(e, bytes) for name in servers(e)}
     for name in list(names):
         short, _, domain = name.partition(".")
         names |= {short, domain} if "." in domain else {short}

@@ -7,6 +7,7 @@ The first and the last line stay without their text, so that the replay knows ho
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from gpuaudit.facts.kernelfiles import AT_BOOT, BOOT, RECORDED, RING, SYSLOG
 from gpuaudit.facts.kernelline import Line, parsed
@@ -17,6 +18,7 @@ NEEDLES = tuple(needle.encode() for needle in WATCHED)
 LEFT_OUT = b"(left out)"
 SYSLOG_HOST = re.compile(rb"^([^\[]{1,60} |\[[^\]]{1,40}\] )\S+( kernel:)")
 BOOT_TEXT = re.compile(rb"(Linux version [0-9][\w.+-]*).*")
+SERIAL = re.compile(rb"(serial(?: number)?[:= ]+)[\w.-]+", re.IGNORECASE)
 NUMBER_OF_CPU = re.compile(rb"(PPIN:? *)(?:0x)?[0-9a-fA-F]+")
 
 
@@ -28,14 +30,18 @@ def is_log(path: str) -> bool:
 def harmless(data: bytes) -> bytes:
     """The log with what checks look at."""
     lines = data.split(b"\n")
-    timed = [at for at, raw in enumerate(lines) if (line := parsed(raw)) and has_time(line)]
-    ends = {timed[0], timed[-1]} if timed else set()
+    numbers = range(len(lines))
+    ends = {
+        at
+        for order in (numbers, reversed(numbers))
+        for at in islice((at for at in order if has_time(parsed(lines[at]))), 1)
+    }
     return b"".join(one + b"\n" for one in kept(lines, ends))
 
 
-def has_time(line: Line) -> bool:
+def has_time(line: Line | None) -> bool:
     """It tells when it was written."""
-    return line.seconds is not None or bool(line.clock)
+    return line is not None and (line.seconds is not None or bool(line.clock))
 
 
 def kept(lines: list[bytes], ends: set[int]) -> Iterator[bytes]:
@@ -45,7 +51,7 @@ def kept(lines: list[bytes], ends: set[int]) -> Iterator[bytes]:
         if BOOT in one:
             yield BOOT_TEXT.sub(rb"\1", one)
         elif any(needle in one for needle in NEEDLES):
-            yield NUMBER_OF_CPU.sub(rb"\g<1>0", one)
+            yield SERIAL.sub(rb"\g<1>0", NUMBER_OF_CPU.sub(rb"\g<1>0", one))
         elif at in ends:
             yield without_text(one)
 

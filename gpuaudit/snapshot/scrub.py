@@ -15,7 +15,7 @@ import msgspec
 from gpuaudit.host.answers import NvmlAnswers
 from gpuaudit.host.memory import Entry
 from gpuaudit.host.recording import Gap, RecordedCommand
-from gpuaudit.snapshot import kernellogs, smbios
+from gpuaudit.snapshot import kernellogs, mounttables, smbios
 from gpuaudit.snapshot.contents import Contents
 from gpuaudit.snapshot.disguise import Disguise
 from gpuaudit.snapshot.identifiers import (
@@ -110,6 +110,8 @@ def without_peculiar(entry: bytes, path: str, disguise: Disguise) -> bytes:
         return without_init_arguments(entry, disguise)
     if kernellogs.is_log(path):
         return kernellogs.harmless(entry)
+    if mounttables.is_table(path):
+        return mounttables.without_names(entry, disguise)
     return without_route_addresses(entry, disguise) if path.endswith(ROUTES) else entry
 
 

@@ -18,15 +18,25 @@ WORD = re.compile(
     r"|\b([A-Za-z_]\w*)=(?:\"[^\"]*\"|'[^']*'|[^\s\"'])*"
 )
 QUOTED = re.compile(r"(?<![=\w])(?:\"([A-Za-z_]\w*)=[^\"]*\"?|'([A-Za-z_]\w*)=[^']*'?)")
+SUBSTITUTED = re.compile(r"\$\([^()\n]*\)")
+COMMENT = re.compile(r"(?<=[ \t])#[^\"'\n]*$")
 NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 ALL_EXPORTED = re.compile(r"\s*set\s+(?:-a|-o\s+allexport)\b")
 CONFIG = re.compile(r"/etc/.*\.(?:json|toml|conf|yaml)$")
 SECRET_KEY = re.compile(
     rb"((?<![\w.-])[\"']?[\w.-]{0,64}(?:auth|password|passwd|secret|token|credential)[\w.-]{0,64}"
-    rb"[\"']?[ \t]*[=:][ \t]*)(\"[^\"\n]*\"|'[^'\n]*')",
+    rb"[\"']?[ \t]*[=:][ \t]*)(\"{3}[^\"]*\"{3}|\"[^\"\n]*\"|'[^'\n]*'|\[[^\]\n]{0,4096}\])",
     re.IGNORECASE,
 )
-URL_USER = re.compile(rb"(://)[^/\s\"'@]+@")
+URL_USER = re.compile(rb"(://|=iscsi:)[^/\s\"'@]{1,512}@")
+WORDS = rb"(?:passw(?:or)?d|passphrase|secret|token|credential|(?:api|access|private)_?key)"
+ASSIGNED = re.compile(
+    rb"(?<![\w.-])([\w.-]{0,64}?(?:" + WORDS + rb"[\w.-]{0,64}|(?<!by)pass)=)[^\s,;&\"']+"
+    rb"|(--[\w-]{0,64}?" + WORDS + rb"[ \t]+)[^\s\"'-][^\s\"']*"
+    rb"|(\buser(?:name)?=[^\s,%]{1,256}%)[^\s,]+",
+    re.IGNORECASE,
+)
+KERNEL_TEXTS = re.compile(r"/(?:cmdline|mounts|mountinfo|kmsg|dmesg(?:\.txt)?)$|^/var/log/")
 BOOT_PASSWORD = re.compile(
     rb"^([ \t]*password\w*[ \t]+\S+[ \t]+)\S+|\bgrub\.pbkdf2\.\S+", re.MULTILINE
 )
@@ -45,7 +55,14 @@ def harmless(path: str, data: bytes, *, sets_variables: bool) -> bytes:
         data = BOOT_PASSWORD.sub(rb"\1hidden", data)
     if CONFIG.search(path):
         data = SECRET_KEY.sub(rb'\1"hidden"', data)
-    return URL_USER.sub(rb"\1hidden@", data) if path.startswith("/etc/") else data
+    if path.startswith(("/sys/", "/proc/")) and not KERNEL_TEXTS.search(path):
+        return data
+    return URL_USER.sub(rb"\1hidden@", ASSIGNED.sub(without_password, data))
+
+
+def without_password(match: re.Match[bytes]) -> bytes:
+    """What stands in front of it, and a word that is none."""
+    return next(group for group in match.groups() if group) + HIDDEN.encode()
 
 
 def by_lines(data: bytes, change: Callable[[str], str]) -> bytes:
@@ -71,6 +88,7 @@ def variables(line: str) -> str:
         return line
     if line.lstrip().startswith("#") or not any(map(matters, NAME.findall(line))):
         return "\n" * line.count("\n")
+    line = SUBSTITUTED.sub("$(hidden)", COMMENT.sub("", line))
     return QUOTED.sub(hidden_word, set_pattern().sub(without_value, line))
 
 

@@ -8,16 +8,20 @@ In this order:
    are compute ports, as NCCL reads it (src/transport/net_ib/init.cc, parseStringList and
    matchIfList in src/misc/utils.cc): `^` excludes, `=` compares whole names instead of prefixes,
    `:N` is a port. A value that selects all (`mlx5`) decides only where 4 and 5 do not.
-3. The port whose interface has the default route is for management.
+3. The port whose interface, or a VLAN, bond or bridge on top of it, has the default route is for
+   management.
 4. Bare metal: of the ports that share a PCIe switch with a GPU (PIX, PXB) those of the commonest
-   model and board are compute ports; other boards of that model too while there are fewer ports
-   than GPUs (NVLink switches of B200 boards show management ports of a board of their own). Ports
-   that share none and are of another model are for storage.
-5. Where the PCI tree cannot be believed or no port is near: at least four ports of one model and
-   one board, and no fewer than GPUs, are compute ports, with less certainty.
+   model, board and link layer are compute ports; where they are fewer than the GPUs, other boards
+   of that model too, if that makes as many ports as GPUs or an even share of them (NVLink switches
+   of B200 boards show management ports of a board of their own). Ports that share none and are of
+   another model are for storage.
+5. Where the PCI tree cannot be believed or no port is near: at least four ports of one model, one
+   board and one link layer, and no fewer than GPUs, are compute ports. That is certain where each
+   of four or more GPUs has the same number of them, in a guest (somebody passed them through) or
+   as InfiniBand or EFA; else it is a guess.
 
-A port of 4 or 5 that is down while another of its card is up is unused, unless some card uses that
-one: two-port cards are often wired with one cable.
+A port of 4 or 5 that is down is unused where no card has the port of its place up, or where all
+cards have as many ports up: two-port cards are often wired with one cable.
 """
 
 from collections import Counter
@@ -27,15 +31,19 @@ from typing import Literal, NamedTuple
 from gpuaudit.facts.base import Absent, Fact, probe
 from gpuaudit.facts.environment import NCCL_CONF, Environment
 from gpuaudit.facts.gpuscan import pci_functions
+from gpuaudit.facts.netdev import uppers
 from gpuaudit.facts.netroute import Routes
 from gpuaudit.facts.node import Machine
 from gpuaudit.facts.pciplace import place_of_path
 from gpuaudit.facts.rdma import FOLDER
-from gpuaudit.facts.rdmaports import RdmaPort, RdmaPorts, class_path
-from gpuaudit.host import Host
+from gpuaudit.facts.rdmaports import ETHERNET, RdmaPort, RdmaPorts, class_path
+from gpuaudit.host import Host, Unavailable
 
 Setting = tuple[str, str]
 """A value and the place that sets it."""
+
+Make = tuple[str | None, str | None]
+"""Model and board."""
 
 Kind = Literal["compute", "storage", "management", "unused", "unknown", "none"]
 VARIABLE = "NCCL_IB_HCA"
@@ -131,7 +139,7 @@ def by_topology(
     host: Host, ports: list[RdmaPort], routes: Routes, *, is_vm: bool | None
 ) -> dict[str, Role]:
     """Rules 3 to 5."""
-    managing = [port for port in ports if port.netdev in routes.default]
+    managing = [port for port in ports if leads_out(host, port, routes)]
     ports = [port for port in ports if port not in managing]
     found = {port.name: Role("management", "it has the default route") for port in managing}
     gpus = [d for d in pci_functions(host) or () if d.role == "gpu"]
@@ -140,23 +148,57 @@ def by_topology(
     if near:
         return found | by_nearness(near, ports, len(gpus))
     compute = alike(ports, len(gpus))
-    why = f"one of {len(compute)} alike"
+    why, sure = f"one of {len(compute)} alike", is_sure(compute, len(gpus), is_vm=is_vm)
     found |= {port.name: Role("unknown") for port in ports}
-    found |= {port.name: Role("compute", why, sure=False) for port in compute}
+    found |= {port.name: Role("compute", why, sure) for port in compute}
     return found | unused(compute)
+
+
+def leads_out(host: Host, port: RdmaPort, routes: Routes) -> bool:
+    """Whether its interface or one on top of it has the default route."""
+    if not port.netdev or not routes.default or not is_its_own(host, port.netdev):
+        return False
+    above = uppers(host, f"/sys/class/net/{port.netdev}", 2)
+    return not routes.default.isdisjoint({port.netdev, *above})
+
+
+def is_its_own(host: Host, netdev: str) -> bool:
+    """False for a container's eth0, which only has the name of an interface of the node."""
+    try:
+        path = host.resolve(f"/sys/class/net/{netdev}")
+    except Unavailable:
+        return True
+    return "/virtual/" not in path or "bonding" in host.names(path)
+
+
+def is_sure(compute: list[RdmaPort], gpus: int, *, is_vm: bool | None) -> bool:
+    """Whether ports that are alike can be nothing else."""
+    shared = gpus >= LIKENESS and bool(compute) and not len(compute) % gpus
+    return shared and (bool(is_vm) or compute[0].link_layer != ETHERNET)
 
 
 def by_nearness(near: list[RdmaPort], ports: list[RdmaPort], gpus: int) -> dict[str, Role]:
     """Rule 4."""
-    make = Counter(make_of(port) for port in near).most_common(1)[0][0]
-    compute = [port for port in near if make_of(port) == make]
+    make, layer = Counter(map(kin_of, near)).most_common(1)[0][0]
+    compute = [port for port in near if kin_of(port) == (make, layer)]
     if len(compute) < gpus:
-        compute = [port for port in near if port.model == make[0]]
+        compute = with_odd_ones(compute, [p for p in near if p.model == make[0]], gpus)
     apart = [port for port in ports if port not in near and port.model != make[0]]
     found = {port.name: Role("unknown") for port in ports}
     found |= {port.name: Role("storage", "no GPU shares its PCIe switch") for port in apart}
     found |= {port.name: Role("compute", "it shares a PCIe switch with a GPU") for port in compute}
     return found | unused(compute)
+
+
+def with_odd_ones(alike: list[RdmaPort], model: list[RdmaPort], gpus: int) -> list[RdmaPort]:
+    """Also the ports of another board or protocol, where they make the number of rails even.
+
+    Few of another protocol were set wrong; many are the storage network's.
+    """
+    layer = alike[0].link_layer
+    same = [port for port in model if port.link_layer == layer]
+    wider = model if 4 * (len(model) - len(same)) <= len(model) else same
+    return wider if not len(wider) % gpus or not gpus % len(wider) else alike
 
 
 def below(host: Host, port: RdmaPort) -> frozenset[str]:
@@ -168,24 +210,25 @@ def below(host: Host, port: RdmaPort) -> frozenset[str]:
 
 def alike(ports: list[RdmaPort], gpus: int) -> list[RdmaPort]:
     """Rule 5: the largest group of one make and link layer, if it is large enough."""
-    groups = Counter((make_of(port), port.link_layer) for port in ports)
+    groups = Counter(map(kin_of, ports))
     if not groups:
         return []
     largest, count = groups.most_common(1)[0]
     if count < max(LIKENESS, gpus):
         return []
-    return [port for port in ports if (make_of(port), port.link_layer) == largest]
+    return [port for port in ports if kin_of(port) == largest]
 
 
-def make_of(port: RdmaPort) -> tuple[str | None, str | None]:
-    """Model and board."""
-    return port.model, None if isinstance(port.board, Absent) else port.board
+def kin_of(port: RdmaPort) -> tuple[Make, str | Absent]:
+    """Model and board, and the link layer."""
+    return (port.model, None if isinstance(port.board, Absent) else port.board), port.link_layer
 
 
 def unused(ports: list[RdmaPort]) -> dict[str, Role]:
-    """Ports that are down and stand where no card has one that is up, beside one that is."""
+    """Ports that are down where no card has one that is up, or all have the same number of them."""
     up = [port for port in ports if port.active]
-    used, busy = {port.socket for port in up}, {port.slot for port in up}
+    used, wired = {port.socket for port in up}, Counter(port.slot for port in up)
+    even = {wired[port.slot] for port in ports} == {*wired.values()} and len({*wired.values()}) == 1
     down = (port for port in ports if port.active is False)
-    idle = (port for port in down if port.socket not in used and port.slot in busy)
-    return {port.name: Role("unused", "its card is wired by another port") for port in idle}
+    idle = (port for port in down if even or (used and port.socket not in used))
+    return {port.name: Role("unused", "such cards are wired by another port") for port in idle}

@@ -64,14 +64,23 @@ def uplink(devices: PciDevices, hop: Hop, below: list[PciDevice]) -> Uplink:
     slots = {device.slot: device for device in reversed(below)}
     gpus = tuple(sorted((d for d in slots.values() if d.role == "gpu"), key=lambda d: d.address))
     others = tuple(d for d in slots.values() if d.role != "gpu")
-    doubt = hop.width.now if isinstance(hop.width.now, Absent) else hop.speed.now
     return Uplink(
         hop=hop,
         gpus=gpus,
         others=tuple(sorted(others, key=lambda d: d.address)),
-        rate=doubt if isinstance(doubt, Absent) else hop.could,
+        rate=doubt_of(hop) or hop.could,
         wanted_gb_per_s=together(devices, gpus),
     )
+
+
+def doubt_of(hop: Hop) -> Absent | None:
+    """Why what a link says of itself is not to be believed: switches make up ports of their own."""
+    for told in (hop.width, hop.speed):
+        if isinstance(told.now, Absent):
+            return told.now
+        if not isinstance(told.best, Absent) and told.now > told.best:
+            return Absent("failed", "it does more than an end says it can: the port is made up")
+    return None
 
 
 def together(devices: PciDevices, gpus: tuple[PciDevice, ...]) -> float | Absent:

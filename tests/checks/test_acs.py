@@ -170,3 +170,32 @@ def test_data_direct_is_unknown(tmp_path: Path) -> None:
     found = findings(tmp_path, files, {**METAL_DMI, **GRACE})
     assert {f.verdict for f in found.values()} == {Verdict.UNKNOWN}
     assert "rdma_topo" in found["0000:17:00.0"].message
+
+
+@pytest.mark.parametrize(
+    ("device", "model", "judges"),
+    [
+        ("2684", "NVIDIA GeForce RTX 4090", False),
+        ("2684", None, True),  # the model is not known: it may be a board for professionals
+        ("1E07", "NVIDIA GeForce RTX 2080 Ti", True),  # Turing has peer-to-peer
+        ("26B9", "NVIDIA L40S", True),
+    ],
+)
+def test_what_a_geforce_cannot_do_is_not_hindered(
+    tmp_path: Path, device: str, model: str | None, *, judges: bool
+) -> None:
+    files = switch("pci0000:15", 0x15, acs=0x1D)
+    of_kind = {
+        k: v.replace("10DE:2330", f"10DE:{device}") if isinstance(v, str) else v
+        for k, v in files.items()
+    }
+    gpus = [
+        k.split("/")[-2] for k, v in of_kind.items() if isinstance(v, str) and f"10DE:{device}" in v
+    ]
+    told: Files = {f"/proc/driver/nvidia/gpus/{g}/information": f"Model: {model}\n" for g in gpus}
+    files = of_kind | (told if model else {})
+    if judges:
+        assert {f.verdict for f in findings(tmp_path, files).values()} == {Verdict.FAIL}
+    else:
+        with pytest.raises(NotApplicable, match="GeForce"):
+            findings(tmp_path, files)

@@ -100,6 +100,9 @@ def test_maximum_of_an_unknown_product() -> None:
     slow = msgspec.structs.replace(records[0], sm_clock_max=1500)
     both = msgspec.structs.replace(gpus(), records=(slow, records[1]))
     assert only(maximum(both, want), "warn").cost == "25 % of a clock"
+    geforce = [msgspec.structs.replace(g, name="NVIDIA GeForce RTX 4090") for g in both.records]
+    of_two_makers = msgspec.structs.replace(gpus(), records=tuple(geforce))
+    assert verdicts(maximum(of_two_makers, want)) == ["notapplicable"] * 2
     alone = msgspec.structs.replace(gpus(), records=(slow,))
     assert verdicts(maximum(alone, want)) == ["notapplicable"]
     with pytest.raises(Unavailable):

@@ -15,6 +15,7 @@ GARBLED = Absent("failed", "config.toml:3 is no TOML")
 BUS = scan(["0000:19:00.0", "0000:3b:00.0"])
 SPEC = CdiSpec("/etc/cdi/nvidia.yaml", frozenset({"570.86.15"}), frozenset({0, 1}))
 LDCONFIG = ("nvidia-container-cli", "ldconfig")
+NO_LDCONFIG = {"/sbin/ldconfig", "/sbin/ldconfig.real"}
 CGROUPS = ("nvidia-container-cli", "no-cgroups")
 MODE = ("nvidia-container-runtime", "mode")
 
@@ -85,8 +86,10 @@ def test_without_a_cdi_specification() -> None:
     [
         ({}, set(), ["pass"]),
         ({LDCONFIG: "@/sbin/ldconfig", CGROUPS: False}, set(), ["pass"]),
-        ({LDCONFIG: "@/sbin/ldconfig"}, {"/sbin/ldconfig"}, ["pass", "fail"]),
-        ({LDCONFIG: "/sbin/ldconfig"}, set(), ["pass", "warn"]),
+        ({LDCONFIG: "@/sbin/ldconfig"}, {"/sbin/ldconfig"}, ["pass"]),
+        ({LDCONFIG: "@/sbin/ldconfig.real"}, {"/sbin/ldconfig.real"}, ["pass"]),
+        ({LDCONFIG: "@/sbin/ldconfig"}, NO_LDCONFIG, ["pass", "fail"]),
+        ({LDCONFIG: "/sbin/ldconfig"}, NO_LDCONFIG, ["pass", "warn"]),
         ({CGROUPS: True}, set(), ["pass", "warn"]),
         ({MODE: "legacy"}, set(), ["pass"]),
         ({MODE: "fast"}, set(), ["fail"]),

@@ -92,13 +92,16 @@ def test_shallow_states() -> None:
 
 def test_a_deep_state() -> None:
     (finding,) = idle(state("POLL", 0), state("C6", 290))
-    assert (finding.verdict.value, finding.message) == ("warn", "C6 is enabled")
+    assert (finding.verdict.value, finding.message) == ("warn", "idle state C6 is enabled")
     assert "290 us" in (finding.cost or "")
 
 
 def test_a_deep_state_on_some_cpus_only() -> None:
     (finding,) = idle(state("POLL", 0), state("C6", 290, frozenset({5, 6})))
-    assert (finding.verdict.value, finding.message) == ("warn", "C6 is enabled on CPUs 5-6")
+    assert (finding.verdict.value, finding.message) == (
+        "warn",
+        "idle state C6 is enabled on CPUs 5-6",
+    )
 
 
 def test_each_kind_of_core_is_judged() -> None:

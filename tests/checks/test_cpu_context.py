@@ -43,6 +43,19 @@ def test_width(cpus: str, visible: int | None, expected: list[str]) -> None:
     assert [f.verdict.value for f in findings] == expected
 
 
+def test_a_small_set_that_is_no_jobs_is_not_judged() -> None:
+    """CoreSpecCount=1 holds slurmd, and with it the prolog, to one CPU for eight GPUs."""
+    narrow, wide = (
+        CallingContext(cpus=parse_list(cpus), memory_nodes=frozenset({0}), not_of_job="slurmd's")
+        for cpus in ("0-3,8", "0-7")
+    )
+    (finding,) = judge("cpu_context/cpu-affinity-width", wide, CPUS, GPUS)
+    assert finding.verdict.value == "pass"
+    for check in ("cpu-affinity-width", "cpu-affinity-cores"):
+        with pytest.raises(NotApplicable, match="slurmd's"):
+            judge(f"cpu_context/{check}", narrow, CPUS, GPUS, CORES)
+
+
 def test_the_gpu_that_is_far_is_named() -> None:
     found = judge("cpu_context/cpu-affinity-width", held_to("0-7"), CPUS, GPUS)[-1]
     assert found.subject == "0000:02:00.0"

@@ -40,6 +40,8 @@ def judged(
         (CHAR._replace(kind="file"), {}, "fail"),
         (CHAR._replace(mode=0o600), {}, "fail"),
         (CHAR._replace(mode=0o644), {}, "fail"),
+        (CHAR._replace(mode=0o660, gid=44), {}, "warn"),
+        (CHAR._replace(mode=0o660, gid=0), {}, "fail"),
         (CHAR._replace(major=194), {}, "fail"),
         (CHAR._replace(major=194), {"majors": DENIED}, "pass"),
         (CHAR, {"majors": {"nvidia-frontend": 195}}, "pass"),
@@ -71,6 +73,20 @@ def test_a_device_file(node: Any, how: dict[str, Any], verdict: str) -> None:
 )
 def test_a_missing_device_file(name: str, makes: Any, expected: list[str]) -> None:
     assert verdicts(judged({name: GONE}, makes=makes)) == expected
+
+
+def test_a_container_has_what_it_was_given() -> None:
+    """NVIDIA_DRIVER_CAPABILITIES=utility leaves nvidia-uvm out (nvc_mount.c)."""
+    found = DeviceNodes(
+        nodes={"nvidiactl": CHAR, "nvidia-uvm": GONE},
+        wanted=OPEN,
+        majors={},
+        makes_them=False,
+        in_container=True,
+    )
+    check = "driver-device-nodes"
+    answer = function(check)(found, policy(section(check)))
+    assert verdicts(answer) == ["pass", "notapplicable"]
 
 
 def test_the_file_of_uvm_has_its_own_number() -> None:

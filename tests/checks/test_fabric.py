@@ -3,6 +3,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from gpufacts import (
     FAILED,
@@ -10,6 +11,7 @@ from gpufacts import (
     changed,
     findings,
     function,
+    gpus,
     machine,
     policy,
     scan,
@@ -20,7 +22,7 @@ from gpufacts import (
 
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.fabric import FabricProcess, FabricUnit, FabricVersion
-from gpuaudit.facts.gpuvalues import Fabric
+from gpuaudit.facts.gpuvalues import Fabric, Setting
 from gpuaudit.host import NotApplicable, Unavailable
 
 SWITCHED = scan(["0000:19:00.0"], switches=("0000:60:00.0",))
@@ -120,7 +122,7 @@ def test_the_manager_of_an_image() -> None:
         (Fabric(state=2, status=0), "fail"),
         (Fabric(state=1, status=0), "fail"),
         (Fabric(state=9, status=0), "fail"),
-        (Fabric(state=0, status=0), "notapplicable"),
+        (Fabric(state=0, status=0), "fail"),  # the seven others have joined one
         (UNSUPPORTED, "notapplicable"),
         (FAILED, "unknown"),
     ],
@@ -130,6 +132,15 @@ def test_state(fabric: Any, verdict: str) -> None:
     assert verdicts(state(changed(fabric=fabric)))[3] == verdict
     with pytest.raises(Unavailable):
         findings(state(silent()))
+
+
+def test_boards_without_a_fabric() -> None:
+    none = Fabric(state=0, status=0)
+    every = tuple(msgspec.structs.replace(gpu, fabric=none) for gpu in gpus().records)
+    found = function("fabric-state")(msgspec.structs.replace(gpus(), records=every))
+    assert verdicts(found) == ["notapplicable"] * 8
+    sliced = changed(fabric=none, mig=Setting(1, 1))
+    assert verdicts(function("fabric-state")(sliced))[3] == "notapplicable"
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ GB200 = "10de:2941"
         ("gpu-gsp-firmware", {"gsp_version": "550.54.15"}, "fail"),
         ("gpu-gsp-firmware", {"gsp_mode": (0, 1)}, "warn"),
         ("gpu-gsp-firmware", {"gsp_mode": (0, 0)}, "notapplicable"),
+        ("gpu-gsp-firmware", {"gsp_mode": (1, 0)}, "pass"),  # open modules on an older board
         ("gpu-gsp-firmware", {"gsp_mode": UNSUPPORTED}, "notapplicable"),
         ("gpu-gsp-firmware", {"gsp_version": FAILED}, "unknown"),
         ("gpu-gsp-firmware", {"gsp_version": "1", "virtualization": 2}, "notapplicable"),
@@ -172,10 +173,19 @@ def test_c2c() -> None:
     assert verdicts(judge(gpus(count=1), C2cLinks(down={}), want)) == ["fail"]
     failed = changed(count=1, index=0, c2c=FAILED)
     assert verdicts(judge(failed, C2cLinks(down={}), want)) == ["unknown"]
+    default = policy(section(check_id))
     with pytest.raises(NotApplicable):
-        findings(judge(on, C2cLinks(down={}), policy(section(check_id))))
+        findings(judge(gpus(count=1), C2cLinks(down={}), default))
     with pytest.raises(Unavailable):
-        findings(function(check_id)(nowhere(), on, C2cLinks(down={}), policy(section(check_id))))
+        findings(function(check_id)(nowhere(), gpus(count=1), C2cLinks(down={}), default))
+
+
+def test_c2c_of_a_product_that_the_policy_does_not_know() -> None:
+    check_id = "gpu-c2c-link"
+    judge, want = partial(function(check_id), BUS), policy(section(check_id))
+    on = changed(count=2, index=0, c2c={"isC2cEnabled": 1})
+    assert verdicts(judge(on, C2cLinks(down={}), want)) == ["pass", "notapplicable"]
+    assert verdicts(judge(on, C2cLinks(down={0: (3,)}), want)) == ["warn", "notapplicable"]
 
 
 def test_the_driver_decides_the_version_of_the_gsp() -> None:

@@ -111,6 +111,8 @@ def test_generated(asked: str, made: str, expected: list[tuple[str, str]], runni
         ("maxcpus=8", [("maxcpus=", "warn")]),
         ("memory_x=1", [(OF, "pass")]),
         ("slub_debug", [("slub_debug", "warn")]),
+        ("slab_debug=FZPU", [("slab_debug=", "warn")]),
+        ("noapic", [("noapic", "warn")]),
     ],
 )
 def test_conflicts(text: str, expected: list[tuple[str, str]]) -> None:

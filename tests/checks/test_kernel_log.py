@@ -148,6 +148,22 @@ def test_errors_of_pcie_devices_are_left_to_others(node: Node) -> None:
     assert node.judged("kernel-machine-checks", *lines).observed == "1 uncorrected, 0 corrected"
 
 
+@pytest.mark.parametrize("sections", [("PCIe", "memory"), ("memory", "PCIe")])
+def test_an_event_of_a_pcie_device_and_of_memory(node: Node, sections: tuple[str, ...]) -> None:
+    told = ["event severity: recoverable", *(f"  section_type: {s} error" for s in sections)]
+    lines = [f"{{1}}{HARD}{line}" for line in told]
+    assert node.judged("kernel-machine-checks", *lines).observed == "1 uncorrected, 0 corrected"
+
+
+def test_what_firmware_tells_of_later_is_another_event(node: Node) -> None:
+    mce = f"mce: {HARD}CPU 3: Machine Check: 0 Bank 7: be00000000800400"
+    later = [
+        f"{{1}}{HARD}{line}" for line in ("event severity: info", "  section_type: PCIe error")
+    ]
+    found = node.judged("kernel-machine-checks", mce, *later)
+    assert found.observed == "1 uncorrected, 0 corrected"
+
+
 def test_a_flag_that_the_log_says_nothing_of_warns(node: Node) -> None:
     assert node.judged("kernel-machine-checks", flags=str(1 << 4)).verdict == "warn"
     assert node.judged("kernel-hung-tasks", flags=str(1 << 14)).verdict == "warn"
@@ -198,3 +214,15 @@ def test_oops(node: Node, bit: int, word: str) -> None:
 @pytest.mark.parametrize("flags", [None, "garbled"])
 def test_without_the_flags_nothing_is_known_of_an_oops(node: Node, flags: str | None) -> None:
     assert node.judged("kernel-oops", flags=flags).verdict == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("more", "bits", "verdict"),
+    [((), 1 << 5, "warn"), (("BUG: Bad page state in x",), 1 << 5, "fail"), ((), 0xA0, "fail")],
+)
+def test_what_kfence_caught_did_no_harm(
+    node: Node, more: tuple[str, ...], bits: int, verdict: str
+) -> None:
+    """mm/kfence/report.c sets TAINT_BAD_PAGE."""
+    said = ("BUG: KFENCE: use-after-free read in mlx5e_poll+0x1/0x2", *more)
+    assert node.judged("kernel-oops", *said, flags=str(bits | 12288)).verdict == verdict

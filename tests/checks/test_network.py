@@ -23,6 +23,7 @@ SLOW_MANAGEMENT = {"speed_mbps": 25_000, "default_route": True}
         ("", 9000, "pass"),
         ("", 9216, "pass"),
         ("", 1500, "warn"),
+        ("", 4220, "pass"),  # OCI's rails
         ("google", 8244, "pass"),
         ("google", 1460, "warn"),
         ("amazon", 9001, "pass"),
@@ -37,7 +38,7 @@ def test_mtu(hypervisor: str | None, mtu: Any, verdict: str) -> None:
 
 
 def test_what_is_on_top_counts_once() -> None:
-    above = {"upper_mtus": (("bond0", 9000), ("vlan7", 1500), ("vlan8", LOST))}
+    above = {"upper_mtus": (("bond0", 9000), ("vlan7", 1500), ("vlan8", LOST)), "rdma": False}
     found = judge("network/network-mtu", rails(above, above), machine())
     assert verdicts(found) == [
         ("rail0", "pass"),
@@ -49,7 +50,9 @@ def test_what_is_on_top_counts_once() -> None:
 
 
 def test_a_small_mtu_has_its_price() -> None:
-    (found,) = judge("network/network-mtu", rails({"mtu": 1500}), machine())
+    (small,) = judge("network/network-mtu", rails({"mtu": 4220, "rdma": False}), machine())
+    assert small.verdict.value == "warn"
+    (found,) = judge("network/network-mtu", rails({"mtu": 1500, "rdma": False}), machine())
     assert found.cost == "6.0 times as many packets for the same data (9000 / MTU)"
 
 
@@ -119,8 +122,11 @@ def test_a_slow_link_costs_what_it_lacks() -> None:
     ("changes", "earlier", "verdict"),
     [
         (2, first_reading(), "pass"),
-        (500, first_reading(), "fail"),
+        (9, first_reading(600), "pass"),  # MTU, rings and queues set at boot
+        (17, first_reading(600), "warn"),
+        (500, first_reading(), "warn"),  # a bad hour, long ago or not
         (20, first_reading(), "unknown"),
+        (500, since(86_400, {"rail0": {"carrier-changes": 501}}), "warn"),
         (20, since(86_400, {"rail0": {"carrier-changes": 18}}), "pass"),
         (20, since(86_400, {"rail0": {"carrier-changes": 2}}), "fail"),
         (LOST, first_reading(), "unknown"),
@@ -129,6 +135,12 @@ def test_a_slow_link_costs_what_it_lacks() -> None:
 def test_flaps(changes: Any, earlier: Any, verdict: str) -> None:
     found = judge("network/network-link-flaps", rails({"carrier_changes": changes}), earlier)
     assert verdicts(found) == [("rail0", verdict)]
+
+
+def test_a_bond_that_goes_on_without_a_member() -> None:
+    pair = rails({"bond": "bond0"}, {"bond": "bond0", "up": False}, {"up": False})
+    found = judge("network/network-link-flaps", pair, first_reading())
+    assert verdicts(found) == [("rail1", "warn"), ("rail0", "pass")]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from gpuaudit.facts.netcounters import SoftnetDrops, TcpSegments
 from gpuaudit.facts.netsysctl import AVAILABLE, BUFFERS, CONGESTION, NetSetting, TcpSettings
 from gpuaudit.facts.sysctl import SysctlSetting
 
-LARGE, SMALL = "4096\t131072\t268435456", "4096 131072 6291456"
+LARGE, SMALL = "4096\t131072\t268435456", "4096 131072 1048576"
 IMAGE = Absent("unsupported", "an image has no running kernel")
 LOST = Absent("failed", "not recorded")
 
@@ -49,8 +49,10 @@ def settings(**running: Any) -> TcpSettings:
     [
         (LARGE, ["pass", "pass"]),
         (SMALL, ["warn", "pass"]),
-        ("4096 131072 12500000", ["pass", "pass"]),
-        ("4096 131072 12499999", ["warn", "pass"]),
+        ("4096 131072 6291456", ["pass", "pass"]),  # the kernel's own
+        ("4096 131072 4194304", ["pass", "pass"]),
+        ("4096 131072 3125000", ["pass", "pass"]),
+        ("4096 131072 3124999", ["warn", "pass"]),
         ((LARGE, line(SMALL)), ["pass", "warn", "pass"]),
         ((SMALL, line(SMALL)), ["warn", "pass"]),
         ((SMALL, line("nonsense")), ["warn", "pass"]),
@@ -65,12 +67,21 @@ def test_buffers(rmem: Any, expected: list[str]) -> None:
 
 
 def test_buffers_grow_with_the_speed() -> None:
-    fast = rails({"speed_mbps": 400_000})
+    """As far as one connection can follow."""
     middle = settings(rmem="4096 131072 33554432")
-    found = judge("network_tcp/network-tcp-buffers", middle, fast)
-    assert found[0].cost == (
-        "one connection fills at most 67 % of the link (33554432 of 50000000 bytes a round trip)"
-    )
+    for speed, most, needed in (
+        (400_000, 400, "50000000"),
+        (100_000, 400, None),
+        (400_000, 50, None),
+    ):
+        facts = middle, rails({"speed_mbps": speed})
+        found = judge(
+            "network_tcp/network-tcp-buffers", *facts, round_trip_ms=1.0, connection_gbps_max=most
+        )
+        cost = f"(33554432 of {needed} bytes a round trip)"
+        assert found[0].cost == (
+            needed and f"a connection runs at 67 % of its speed at most {cost}"
+        )
 
 
 def test_core_buffers_only_when_asked() -> None:

@@ -72,7 +72,7 @@ def test_half_the_lanes(tmp_path: Path) -> None:
     found = findings("pcie-link-width", tmp_path, both(TREE, OVER_GPU, GPU_AT, width="8"))
     assert found[GPU_AT].verdict is Verdict.FAIL
     assert (found[GPU_AT].observed, found[GPU_AT].expected) == ("x8", "x16")
-    assert found[GPU_AT].cost == "31.5 of 63.0 GB/s each way"
+    assert found[GPU_AT].cost == "31.5 instead of 63.0 GB/s each way"
     assert found[NIC_AT].verdict is Verdict.PASS
 
 
@@ -150,7 +150,7 @@ def test_a_gpu_known_to_keep_its_speed_fails(tmp_path: Path) -> None:
     keeps = ("10de:2330",)
     found = findings("pcie-link-speed", tmp_path, files, keeps_speed_at_rest=keeps)
     assert found[GPU_AT].verdict is Verdict.FAIL
-    assert found[GPU_AT].cost == "31.5 of 63.0 GB/s each way"
+    assert found[GPU_AT].cost == "31.5 instead of 63.0 GB/s each way"
 
 
 def test_a_nic_does_not_rest(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_the_uplink_is_the_narrowest(tmp_path: Path) -> None:
     found = findings("pcie-path-narrowest", tmp_path, both(TREE, ROOT, UP, width="8"))
     assert {f.verdict for f in found.values()} == {Verdict.FAIL}
     assert f"{ROOT} -> {UP}" in found[GPU_AT].message
-    assert found[GPU_AT].cost == "31.5 of 63.0 GB/s each way"
+    assert found[GPU_AT].cost == "31.5 instead of 63.0 GB/s each way"
 
 
 def test_an_uplink_built_for_less_only_warns(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_an_uplink_built_for_less_only_warns(tmp_path: Path) -> None:
     built = {"speed": "16.0 GT/s PCIe", "max_speed": "16.0 GT/s PCIe"}
     found = findings("pcie-path-narrowest", tmp_path / "a", both(TREE, ROOT, UP, **built))
     assert found[GPU_AT].verdict is Verdict.WARN
-    assert found[GPU_AT].cost == "31.5 of 63.0 GB/s each way"
+    assert found[GPU_AT].cost == "31.5 instead of 63.0 GB/s each way"
     narrow = both(TREE, ROOT, UP, **built, width="8")
     found = findings("pcie-path-narrowest", tmp_path / "b", narrow)
     assert found[GPU_AT].verdict is Verdict.FAIL
@@ -202,7 +202,7 @@ def test_an_uplink_built_for_less_only_warns(tmp_path: Path) -> None:
 def test_the_cost_on_a_board_that_wires_fewer_lanes(tmp_path: Path) -> None:
     files = both(TREE, OVER_GPU, GPU_AT, width="4")
     found = findings("pcie-link-width", tmp_path, files, wired_width_by_id={"10de:2330": 8})
-    assert found[GPU_AT].cost == "15.8 of 31.5 GB/s each way"
+    assert found[GPU_AT].cost == "15.8 instead of 31.5 GB/s each way"
 
 
 def test_a_made_up_outer_port_is_unknown(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_a_slot_too_small(tmp_path: Path, asked: str, verdict: Verdict) -> None:
     files = both(with_link(TREE, OVER_GPU, max_speed="16.0 GT/s PCIe"), OVER_GPU, GPU_AT, **gen4)
     found = findings("pcie-slot-limit", tmp_path / "a", files, too_small=asked)
     assert found[GPU_AT].verdict is verdict
-    assert found[GPU_AT].cost == "31.5 of 63.0 GB/s each way"
+    assert found[GPU_AT].cost == "31.5 instead of 63.0 GB/s each way"
     assert found[NIC_AT].verdict is Verdict.PASS
     width = findings("pcie-link-speed", tmp_path / "b", files)
     assert width[GPU_AT].verdict is Verdict.PASS

@@ -87,6 +87,42 @@ def test_where_the_firmware_handles_errors(tmp_path: Path, check: str) -> None:
         findings(check, tmp_path, no_service())
 
 
+def of_firmware(address: str, status: int, *, corrected: bool = False) -> str:
+    """What the kernel wrote of an error at a root port in a message to linux-pci."""
+    lines = [
+        f"{{1}}[Hardware Error]:   device_id: {address}",
+        f"pcieport {address}: AER: aer_status: {status:#010x}, aer_mask: 0x00100020",
+        f"pcieport {address}:    [21] ACSViol                (First)",
+        f"pcieport {address}: AER: aer_layer=Transaction Layer, aer_agent=Receiver ID",
+    ]
+    severity = [] if corrected else [f"pcieport {address}: AER: aer_uncor_severity: 0x00463010"]
+    return "".join(f"3,{n},{n}000000,-;{text}\n" for n, text in enumerate([*lines, *severity]))
+
+
+def test_an_error_that_firmware_handed_to_the_kernel(tmp_path: Path) -> None:
+    files = {**no_service(), "/dev/kmsg": of_firmware(ROOT, 0x200000).encode()}
+    found = findings(UNCORRECTABLE, tmp_path / "a", files)
+    assert found[ROOT].verdict is Verdict.WARN
+    assert found[ROOT].evidence == (
+        f"pcieport {ROOT}: AER: aer_status: 0x00200000, aer_mask: 0x00100020",
+    )
+    assert found[GPU_AT].verdict is Verdict.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        of_firmware(ROOT, 0x1000, corrected=True),
+        of_firmware(ROOT, 0x100000),  # UnsupReq
+        of_firmware("0000:99:00.0", 0x200000),
+        "3,1,1,-;AER: aer_status: 0xhex, aer_mask: \n3,2,2,-;AER: aer_uncor_severity: 0x1\n",
+    ],
+)
+def test_reports_of_firmware_that_do_not_count(tmp_path: Path, log: str) -> None:
+    with pytest.raises(NotApplicable, match="firmware"):
+        findings(UNCORRECTABLE, tmp_path, {**no_service(), "/dev/kmsg": log.encode()})
+
+
 @pytest.mark.parametrize("check", [CORRECTABLE, UNCORRECTABLE])
 def test_a_guest_counts_nothing(tmp_path: Path, check: str) -> None:
     with pytest.raises(NotApplicable, match="host"):

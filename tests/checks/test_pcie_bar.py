@@ -58,6 +58,13 @@ def test_windows_without_one(tmp_path: Path, bars: tuple[str, ...], words: str) 
     assert words in found[GPU_AT].message
 
 
+def test_a_gpu_in_the_memory_of_its_cpu(tmp_path: Path) -> None:
+    """DGX Spark: one window, 64-bit and not prefetchable."""
+    spark = with_bars("0x0000000024000000 0x0000000027ffffff 0x0000000000140204")
+    spark[f"{place(TREE, GPU_AT)}/uevent"] = "DRIVER=nvidia\nPCI_CLASS=30000\nPCI_ID=10DE:2E12\n"
+    assert findings(ASSIGNED, tmp_path, spark)[GPU_AT].verdict is Verdict.PASS
+
+
 @pytest.mark.parametrize("text", [None, "", "zero zero zero\n" * 13, "0x0\n" * 13])
 def test_a_file_that_tells_nothing(tmp_path: Path, text: str | None) -> None:
     more = {} if text is None else {f"{place(TREE, GPU_AT)}/resource": text}

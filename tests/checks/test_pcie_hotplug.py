@@ -56,7 +56,8 @@ def test_the_link_of_a_gpu_or_an_rdma_nic(text: str, port: str) -> None:
 def test_what_it_says() -> None:
     finding = found(log(DOWN.format(PORT), DOWN.format(PORT)))[PORT]
     assert finding.message == (
-        "Link Down (9000 s after boot), 1 more such lines; below it: gpu 0000:18:00.0"
+        'the kernel log has "Link Down", 9000 s (2.5 hours) after boot and 1 more line; '
+        "below it: gpu 0000:18:00.0"
     )
 
 
@@ -70,7 +71,7 @@ def test_other_links_only_warn(port: str) -> None:
 def test_a_recovery_that_failed_warns() -> None:
     finding = found(log(GAVE_UP.format(PORT)))[PORT]
     assert finding.verdict is Verdict.WARN
-    assert finding.message.startswith("device recovery failed")
+    assert finding.message.startswith('the kernel log has "device recovery failed", ')
 
 
 def test_what_is_longer_ago_only_warns() -> None:
@@ -80,6 +81,13 @@ def test_what_is_longer_ago_only_warns() -> None:
 
 def test_slots_scanned_at_boot_are_no_event() -> None:
     assert found(log(DOWN.format(PORT), at=20.0))["kernel log"].verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("why", ["", " (recovered by DPC)"])
+def test_a_link_that_the_kernel_took_down_for_a_reset(why: str) -> None:
+    planned = DOWN.format(PORT) + f"/Up ignored{why}"
+    assert found(log(planned))["kernel log"].verdict is Verdict.PASS
+    assert found(log(CUT_OFF.format(PORT), planned))[PORT].observed == "1 line"
 
 
 def test_a_line_that_names_no_port() -> None:

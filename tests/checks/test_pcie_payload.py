@@ -59,7 +59,7 @@ def all_of_128() -> Files:
 def test_needlessly_small(tmp_path: Path) -> None:
     found = findings(CHECK, tmp_path, all_of_128())
     assert by_subject(found) == {GPU_AT: "warn", NIC_AT: "warn"}
-    assert found[GPU_AT].cost == "at most 53.1 of 57.6 GB/s each way"
+    assert found[GPU_AT].cost == "at most 53.1 instead of 57.6 GB/s each way"
 
 
 def test_small_since_one_device_can_do_no_more(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_too_few_tags(tmp_path: Path) -> None:
     found = findings(TAGS, tmp_path, words(TREE, GPU_AT, control=FIVE_BITS))
     assert by_subject(found) == {GPU_AT: "warn", NIC_AT: "pass"}
     assert "extended tags are off" in found[GPU_AT].message
-    assert found[GPU_AT].cost == "16.4 of 63.0 GB/s while a read takes 1000 ns"
+    assert found[GPU_AT].cost == "16.4 instead of 63.0 GB/s while a read takes 1000 ns"
 
 
 def test_five_bits_are_enough_for_large_reads(tmp_path: Path) -> None:

@@ -53,7 +53,9 @@ def test_what_it_costs(tmp_path: Path) -> None:
     finding = findings(CHECK, tmp_path, chassis(2), min_share_percent=60)[LINK]
     assert finding.verdict is Verdict.WARN
     assert finding.message == "2 GPUs share one uplink and keep 50 % of their rate"
-    assert finding.cost == ("31.5 of 63.0 GB/s each way for each GPU when all copy to the host")
+    assert finding.cost == (
+        "31.5 instead of 63.0 GB/s each way for each GPU when all copy to the host"
+    )
 
 
 def test_an_uplink_of_an_older_generation(tmp_path: Path) -> None:
@@ -73,6 +75,14 @@ def test_ends_that_disagree(tmp_path: Path) -> None:
     finding = findings(CHECK, tmp_path, files)[LINK]
     assert finding.verdict is Verdict.UNKNOWN
     assert "disagree" in finding.message
+
+
+def test_a_port_that_a_switch_made_up(tmp_path: Path) -> None:
+    made_up = End("32.0 GT/s PCIe", "16", "5.0 GT/s PCIe", "16")
+    files = {**chassis(2), **port(f"{ROOT}/{UP}", link=made_up)}
+    finding = findings(CHECK, tmp_path, files)[LINK]
+    assert finding.verdict is Verdict.UNKNOWN
+    assert "made up" in finding.message
 
 
 def test_where_nothing_is_shared(tmp_path: Path) -> None:

@@ -8,14 +8,30 @@ from msgspec.structs import replace
 from rdmaparts import port, several
 
 from gpuaudit.facts.base import Absent
+from gpuaudit.facts.environment import Environment
+from gpuaudit.facts.environmentfiles import Assignment
+from gpuaudit.facts.rdma import InfinibandDevices
 from gpuaudit.facts.rdmastack import GdrCopy, RdmaStack
 from gpuaudit.host import NotApplicable
 
 UNREAD = Absent("missing", "was not recorded")
 
 
-def drivers(*nics: Any) -> list[tuple[str, str]]:
-    return verdicts(judge("rdma_modules/rdma-adapter-driver", pci(*nics)))
+def drivers(
+    *nics: Any, present: Any = (), value: str = "", exclusive: bool = False
+) -> list[tuple[str, str]]:
+    found = [Assignment("NCCL_IB_HCA", value, "/etc/nccl.conf:1", "all")] if value else []
+    environment = Environment(assignments=tuple(found), caller={}, gaps={})
+    facts = pci(*nics), InfinibandDevices(names=present, exclusive=exclusive), environment
+    return verdicts(judge("rdma_modules/rdma-adapter-driver", *facts))
+
+
+def test_a_selection_of_ports_on_a_node_without_any() -> None:
+    plain = nic("0000:01:00.0", rdma=False)
+    assert drivers(plain, value="mlx5") == [("NCCL_IB_HCA=mlx5", "warn")]
+    for present in (("rxe0",), UNREAD):
+        with pytest.raises(NotApplicable):
+            drivers(plain, value="mlx5", present=present)
 
 
 def test_adapter_driver() -> None:
@@ -30,10 +46,14 @@ def test_adapter_driver() -> None:
         (one, "pass"),
         ("0000:01:00.1", "notapplicable"),
     ]
+    lent = drivers(nic(one, rdma=True), nic(two, rdma=False), exclusive=True)
+    assert lent == [(one, "pass"), (two, "unknown")]
     idle = nic(two, rdma=False, driver=None)
     assert drivers(nic(one, rdma=True), idle) == [(one, "pass"), (two, "warn")]
     handed_out = nic(two, rdma=False, driver="vfio-pci", **fabric)
     assert drivers(nic(one, rdma=True), handed_out) == [(one, "pass")]
+    other: dict[str, Any] = {"vendor": 0x8086, "device": 0x1592, "driver": "ice"}
+    assert drivers(nic(one, rdma=True, **other), nic(two, rdma=False, **other))[1] == (two, "warn")
     for ordinary in (nic(one, rdma=False), handed_out):
         with pytest.raises(NotApplicable, match="no RDMA adapter"):
             drivers(ordinary)
@@ -57,6 +77,8 @@ def test_device_files() -> None:
     assert files(stack(nodes=frozenset())) == "fail"
     assert files(stack(verbs=UNREAD)) == files(stack(nodes=UNREAD)) == "unknown"
     assert files(stack(), container=True) == "pass"
+    assert files(stack(nodes=frozenset({"uverbs7"}))) == "fail"
+    assert files(stack(nodes=frozenset({"uverbs7"})), container=True) == "notapplicable"
     with pytest.raises(NotApplicable, match="container"):
         files(stack(nodes=frozenset()), container=True)
 

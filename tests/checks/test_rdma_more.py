@@ -64,7 +64,8 @@ def test_hca_selection() -> None:
     (good,) = selection("=mlx5_1")
     assert (good.subject, good.observed) == ("NCCL_IB_HCA==mlx5_1", "mlx5_1 port 1")
     _, lost = selection("mlx5", "ibp")
-    assert (lost.verdict.value, lost.cost) == ("fail", "TCP instead of RDMA")
+    worth = "TCP instead of RDMA at up to 100.0 GB/s each way"
+    assert (lost.verdict.value, lost.cost) == ("fail", worth)
     assert lost.message == "set in /etc/nccl.conf:1, it selects none of mlx5_0, mlx5_1"
     (unread,) = selection(unread="no permission")
     assert unread.verdict.value == "unknown"
@@ -133,7 +134,14 @@ def test_link_errors(now: dict[str, int], before: dict[str, int] | None, verdict
 
 @pytest.mark.parametrize(
     ("now", "before", "verdict"),
-    [(0, None, "pass"), (1, None, "pass"), (7, None, "unknown"), (7, 7, "pass"), (9, 7, "fail")],
+    [
+        (0, None, "pass"),
+        (1, None, "pass"),
+        (7, None, "unknown"),
+        (7, 7, "pass"),
+        (9, 7, "fail"),
+        (255, 200, "fail"),  # at its end now, and at least 55 more than yesterday
+    ],
 )
 def test_link_downs(now: int, before: int | None, verdict: str) -> None:
     known = None if before is None else {"link_downed": before}

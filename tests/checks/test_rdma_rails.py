@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 from judging import judge, verdicts
 from machines import device, gpu, nic, pci
+from msgspec.structs import replace
 from rdmaparts import all_of, port, roce, several
 
 from gpuaudit.check import Finding
@@ -11,6 +12,7 @@ from gpuaudit.facts.base import Absent
 from gpuaudit.facts.environment import Environment
 from gpuaudit.facts.environmentfiles import Assignment
 from gpuaudit.facts.pcilink import LinkEnd
+from gpuaudit.facts.rdma import InfinibandDevices
 from gpuaudit.facts.rdmagids import Gid, RdmaGids, Roce
 from gpuaudit.host import NotApplicable, Unavailable
 from gpuaudit.topology import Topology
@@ -33,9 +35,12 @@ def board(nics: int = 4, *, nvswitch: bool = True, is_vm: bool = False) -> Topol
     return Topology(devices=pci(*found), numa=UNREAD, is_vm=is_vm)
 
 
-def pairing(topology: Topology, nics: tuple[str, ...] = NICS) -> list[Finding]:
+def pairing(
+    topology: Topology, nics: tuple[str, ...] = NICS, *, exclusive: bool = False
+) -> list[Finding]:
     ports = several(*(port(f"mlx5_{n}", place=place) for n, place in enumerate(nics)))
-    return judge("rdma_rails/rdma-rail-pairing", ports, all_of(ports), topology)
+    devices = InfinibandDevices(names=(), exclusive=exclusive)
+    return judge("rdma_rails/rdma-rail-pairing", ports, all_of(ports), topology, devices)
 
 
 def test_rails_in_equal_parts() -> None:
@@ -47,7 +52,9 @@ def test_rails_in_equal_parts() -> None:
 def test_a_missing_adapter_is_missed(verdict: str, *, nvswitch: bool) -> None:
     findings = pairing(board(3, nvswitch=nvswitch))
     assert [f.verdict.value for f in findings] == ["pass", "pass", verdict, verdict]
-    assert findings[2].observed == "0.5 ports below its switch, 1 for the others"
+    lent = pairing(board(3, nvswitch=nvswitch), exclusive=True)
+    assert [f.verdict.value for f in lent] == ["pass", "pass", "warn", "warn"]
+    assert findings[2].observed == "0.5 below its switch, 1 for the others"
     assert "mlx5_2 port 1" in findings[2].message
 
 
@@ -60,8 +67,33 @@ def test_a_missing_gpu_is_no_fault_of_the_others() -> None:
 
 def test_gpus_without_any_rail() -> None:
     findings = pairing(board(2))
-    assert [f.verdict.value for f in findings] == ["pass", "pass", "fail", "fail"]
+    assert [f.verdict.value for f in findings] == ["pass", "pass", "warn", "warn"]
     assert findings[3].message.endswith("none")
+
+
+@pytest.mark.parametrize(
+    ("ports", "verdicts"),
+    [
+        ((2, 2, 2, 1), {"fail"}),  # one is gone
+        ((2, 2, 2, 0), {"fail"}),  # a switch without any
+        ((2, 1, 2, 1), {"warn"}),  # six adapters for eight GPUs
+        ((1, 1, 0, 0), {"warn"}),  # two
+        ((1, 1, 1, 1), set()),
+    ],
+)
+def test_boards_with_fewer_adapters_than_gpus(ports: tuple[int, ...], verdicts: set[str]) -> None:
+    """Four switches with two GPUs each."""
+    found = [gpu(f"0000:1{n}:00.0", **below(n // 2)) for n in range(8)]
+    places = {f"0000:2{s}:0{n}.0": s for s, many in enumerate(ports) for n in range(many)}
+    found += [nic(place, rdma=True, **below(switch)) for place, switch in places.items()]
+    found.append(device("0000:40:00.0", "nvswitch", root="pci9"))
+    topology = Topology(devices=pci(*found), numa=UNREAD, is_vm=False)
+    seen = {f.verdict.value for f in pairing(topology, tuple(places))}
+    assert seen - {"pass"} == verdicts
+    if verdicts:
+        found.append(nic("0000:29:00.0", rdma=False, **below(3)))
+        idle = Topology(devices=pci(*found), numa=UNREAD, is_vm=False)
+        assert "fail" in {f.verdict.value for f in pairing(idle, tuple(places))}
 
 
 def test_where_rails_are_not_judged() -> None:
@@ -78,11 +110,17 @@ def link(gen: float, width: int) -> LinkEnd:
     return LinkEnd(speed_gt_per_s=gen, width=width, max_speed_gt_per_s=gen, max_width=width)
 
 
-def bandwidth(end: Any, rate: str = "400 Gb/sec (4X NDR)") -> Finding:
-    adapter = nic(NICS[0], root="pci2", parents=("0000:02:01.0",), link=end)
-    above = device("0000:02:01.0", "bridge", root="pci2", link=end)
+def bandwidth(end: Any, rate: str = "400 Gb/sec (4X NDR)", outer: Any = ()) -> Finding:
+    """`outer`: both ends of a link further up."""
+    places = ("0000:02:01.0", "0000:03:00.0", "0000:04:00.0")[: 3 if outer else 1]
+    adapter = nic(NICS[0], root="pci2", parents=places, link=end)
+    links = zip(places, (*outer, end), strict=True)
+    above = [
+        device(place, "bridge", root="pci2", parents=places[:n], link=one)
+        for n, (place, one) in enumerate(links)
+    ]
     ports = several(port(place=NICS[0], rate=rate))
-    topology = Topology(devices=pci(adapter, above), numa=UNREAD, is_vm=False)
+    topology = Topology(devices=pci(adapter, *above), numa=UNREAD, is_vm=False)
     (finding,) = judge("rdma_rails/rdma-port-bandwidth", ports, all_of(ports), topology)
     return finding
 
@@ -90,7 +128,7 @@ def bandwidth(end: Any, rate: str = "400 Gb/sec (4X NDR)") -> Finding:
 def test_bandwidth() -> None:
     assert bandwidth(link(32.0, 16)).verdict.value == "pass"
     slow = bandwidth(link(16.0, 16))
-    assert (slow.verdict.value, slow.cost) == ("warn", "31.5 of 50.0 GB/s each way")
+    assert (slow.verdict.value, slow.cost) == ("warn", "31.5 instead of 50.0 GB/s each way")
     assert (
         slow.message
         == "0000:02:01.0 -> 0000:20:00.0 can carry less than the port's 400 Gb/s 4X NDR"
@@ -98,6 +136,9 @@ def test_bandwidth() -> None:
     assert bandwidth(link(16.0, 16), "200 Gb/sec (4X HDR)").verdict.value == "pass"
     assert bandwidth(link(32.0, 16), "10 Gb/sec (4X)").verdict.value == "unknown"
     assert bandwidth(UNREAD).verdict.value == "unknown"
+    fast, slow_end, made_up = link(32.0, 16), link(16.0, 16), link(5.0, 16)
+    assert bandwidth(fast, outer=(fast, made_up)).verdict.value == "pass"
+    assert bandwidth(fast, outer=(slow_end, slow_end)).verdict.value == "warn"
     none = Absent("unsupported", "it has no PCI Express link")
     assert bandwidth(none).verdict.value == "notapplicable"
 
@@ -116,11 +157,20 @@ def setting(*values: str, gaps: dict[str, Absent] | None = None) -> Environment:
     return Environment(assignments=found, caller={}, gaps=gaps or {})
 
 
-def address(gids: Any, *values: str, sure: bool = True) -> str:
+def address(gids: Any, *values: str, sure: bool = True, chosen: bool = True) -> str:
+    """`chosen`: NCCL_IB_HCA says that jobs use it."""
     ports = several(roce())
-    facts = ports, all_of(ports, sure=sure), settings(gids), setting(*values)
-    (finding,) = judge("rdma_roce/rdma-gid-roce-v2", *facts)
+    roles = replace(all_of(ports, sure=sure), selections=(("mlx5", "x"),) if chosen else ())
+    (finding,) = judge("rdma_roce/rdma-gid-roce-v2", ports, roles, settings(gids), setting(*values))
     return finding.verdict.value
+
+
+def test_a_port_without_an_address_beside_one_with() -> None:
+    ports = several(roce("mlx5_0"), roce("mlx5_1"))
+    tables = {"mlx5_0 port 1": (*LOCAL, *IPV4), "mlx5_1 port 1": LOCAL}
+    gids = RdmaGids(ports={n: Roce(gids=t, mtu=9000, warp=False) for n, t in tables.items()})
+    found = judge("rdma_roce/rdma-gid-roce-v2", ports, all_of(ports), gids, setting())
+    assert [one.verdict.value for one in found] == ["pass", "fail"]
 
 
 def test_gid_roce_v2() -> None:
@@ -130,6 +180,7 @@ def test_gid_roce_v2() -> None:
     assert address(LOCAL, "1") == "pass"
     assert address(LOCAL, "0") == "fail"
     assert address((*LOCAL, Gid(2, "IPv4", "IB/RoCE v1"))) == "fail"
+    assert address(LOCAL, chosen=False) == "warn"  # of virtual functions and pods, perhaps
     assert address((*LOCAL, Gid(3, "IPv4", UNREAD))) == "unknown"
     assert address(UNREAD) == "unknown"
 
@@ -155,6 +206,7 @@ def test_gid_index() -> None:
     assert index("3", gids=UNREAD) == [(name, "unknown")]
     assert index("3", gids=(Gid(3, "IPv4", UNREAD),)) == [(name, "unknown")]
     assert index("2", "3") == [(name, "fail"), (name, "pass")]
+    assert index("16") == [(name, "unknown")]
     with pytest.raises(Unavailable):
         index(gaps={"/etc/nccl.conf": UNREAD})
     for unset in ((), ("-1",)):

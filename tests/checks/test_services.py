@@ -26,7 +26,12 @@ def units(*enabled: str, running: Any = ()) -> BootUnits:
         (units("ssh.service", running=("ssh.service",)), [("services", "pass")]),
         (units("cups.service"), [("cups.service", "warn")]),
         (units(running=("numad.service",)), [("numad.service", "warn")]),
-        (units("cups.service", running=UNREAD), [("cups.service", "warn")]),
+        (
+            units("cups.service", running=UNREAD),
+            [("cups.service", "warn"), ("running services", "unknown")],
+        ),
+        (units("ssh.service", running=UNREAD), [("running services", "unknown")]),
+        (units("ModemManager.service", "nvidia-powerd.service"), [("services", "pass")]),
         (units(running=NO_KERNEL), [("services", "pass")]),
     ],
 )

@@ -55,6 +55,9 @@ def test_no_namespace_is_nothing_to_judge(check: str) -> None:
 )
 def test_controllers(state: Any, namespaces: Any, verdict: str) -> None:
     one = Controller("nvme0", state, namespaces)
+    idle = Controller("nvme0", "live", 0, stores=False)
+    (beside,) = judge("storage/storage-nvme-state", NvmeDrives(controllers=(idle,), drives=()))
+    assert beside.verdict.value == "pass"
     found = judge("storage/storage-nvme-state", NvmeDrives(controllers=(one,), drives=()))
     assert verdicts(found) == [("nvme0", verdict)]
 

@@ -35,14 +35,23 @@ def present(lines: tuple[Line, ...], *mounts: Any, container: bool = False, **wa
         (line("/data"), mount("/data", "xfs"), "pass"),
         (line("/data"), mount("/other", "xfs"), "fail"),
         (line("/data", options="defaults,nofail"), ROOT, "warn"),
-        (line("/data"), mount("/data", "xfs", "ro"), "fail"),
+        (line("/data"), mount("/data", "xfs", "ro"), "pass"),
         (line("/data"), mount("/data", "ext4", inside="ro"), "fail"),
-        (line("/data", options="ro"), mount("/data", "xfs", "ro"), "pass"),
+        (line("/data", options="ro"), mount("/data", "xfs", "ro", "ro"), "pass"),
         (line("/data", "nfs"), mount("/data", "autofs"), "warn"),
     ],
 )
 def test_lines_of_fstab(lines: Line, mounted: Any, verdict: str) -> None:
     assert present((lines,), mounted) == [("/data", verdict)]
+
+
+def test_a_folder_that_is_a_link_is_mounted_where_it_leads() -> None:
+    facts = (
+        ConfiguredMounts(lines=(line("/data"),), links={"/data": "/srv/data"}),
+        Mounts(mounts=(ROOT, mount("/srv/data", "xfs"))),
+        machine(),
+    )
+    assert verdicts(judge("storage_fstab/storage-mounts-present", *facts)) == [("/data", "pass")]
 
 
 @pytest.mark.parametrize(

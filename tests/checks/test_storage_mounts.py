@@ -55,6 +55,7 @@ def test_a_site_that_wants_noatime(options: str, verdict: str) -> None:
         mount("/proc", "proc"),
         mount("/mnt/iso", "iso9660"),
         mount("/data", "xfs", "ro"),
+        mount("/data", "xfs", "rw", "ro"),
         mount("/boot/firmware", "ext4", "rw"),
         mount("/var/lib/docker/x", "ext4", "rw,sync"),
     ],
@@ -74,6 +75,8 @@ def test_mounts_that_are_not_judged(one: Any) -> None:
         (HALF._replace(free_inodes=5), "warn"),
         (HALF._replace(free_inodes=0), "fail"),
         (HALF._replace(inodes=0, free_inodes=0), "pass"),
+        (HALF._replace(total_kib=30 << 30, free_kib=2 << 30), "pass"),  # 2 of 30 TiB
+        (HALF._replace(total_kib=30 << 30, free_kib=2 << 30, free_inodes=0), "fail"),
         (HALF._replace(total_kib=0, free_kib=0), "notapplicable"),
         (UNRECORDED, "unknown"),
     ],
@@ -102,3 +105,13 @@ def test_room_where_nothing_is_writable() -> None:
 def test_network_mounts(answer: Any, verdict: str) -> None:
     found = judge("storage_mounts/storage-network-mounts", NetworkMounts(answers={HOME: answer}))
     assert verdicts(found) == [("/home", verdict)]
+
+
+@pytest.mark.parametrize("folder", ["/recorded", "/not asked", "/answers"])
+def test_the_name_of_a_folder_decides_nothing(folder: str) -> None:
+    stale = Absent("failed", f"{folder} answers: Stale file handle")
+    lost = Absent("failed", f"the output of statvfs {folder} was not recorded")
+    far = HOME._replace(folder=folder)
+    for answer, verdict in ((stale, "fail"), (lost, "unknown")):
+        found = judge("storage_mounts/storage-network-mounts", NetworkMounts(answers={far: answer}))
+        assert verdicts(found) == [(folder, verdict)]

@@ -92,6 +92,11 @@ def test_lasting(value: Any, configured: str, expected: str) -> None:
         assert "/etc/sysctl.d/90-a.conf:4 sets 1048576" in found[0].message
 
 
+def test_a_ratio_that_nothing_overrules_has_to_last() -> None:
+    fact = sysctls({"vm.dirty_ratio": "0"}, setting("vm.dirty_ratio", "9"))
+    assert verdicts(judge(LASTS, fact)) == [("vm.dirty_ratio", "warn")]
+
+
 def test_spaces_between_values_do_not_matter() -> None:
     key = "net.ipv4.tcp_rmem"
     fact = sysctls({key: "4096 131072 6291456"}, setting(key, "4096\t131072  6291456"))
@@ -105,6 +110,9 @@ def test_spaces_between_values_do_not_matter() -> None:
         sysctls({MAPS: "5"}, setting(MAPS, "6"), image=True),
         sysctls({MAPS: "5"}, setting(MAPS, "6"), applied=False),
         sysctls({}, setting(MAPS, "6")),
+        sysctls(
+            {"vm.dirty_ratio": "0"}, setting("vm.dirty_ratio", "9"), setting("vm.dirty_bytes", "9")
+        ),
     ],
 )
 def test_nothing_to_compare(fact: Sysctls) -> None:

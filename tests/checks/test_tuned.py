@@ -68,6 +68,7 @@ def profile(**settings: str) -> Tuned:
         "ratio": ("sysctl", "vm.dirty_ratio"),
         "thp": ("vm", "transparent_hugepages"),
         "other": ("sysctl", "net.core.somaxconn"),
+        "free": ("sysctl", "vm.min_free_kbytes"),
     }
     found = {places[k]: TunedSetting(value=v, file="/a/tuned.conf") for k, v in settings.items()}
     return tuned("a", settings=found)
@@ -75,7 +76,7 @@ def profile(**settings: str) -> Tuned:
 
 def facts(ratio: Any, *files: SysctlSetting) -> tuple[Sysctls, TransparentHugepage]:
     values = Sysctls(
-        running={"vm.dirty_ratio": ratio},
+        running={"vm.dirty_ratio": ratio, "vm.min_free_kbytes": "337920"},
         files=SysctlFiles(settings=files),
         by_tuned={},
         image=False,
@@ -108,7 +109,11 @@ def test_what_sysctl_files_set_is_not_tuneds() -> None:
 
 
 @pytest.mark.parametrize(
-    "fact", [profile(ratio="${calc}"), profile(ratio=">40"), profile(other="1"), tuned("a")]
+    "fact",
+    [
+        *(profile(ratio="${calc}"), profile(ratio=">40"), profile(other="1"), tuned("a")),
+        profile(free="135168"),
+    ],
 )
 def test_what_tuned_works_out_is_left_to_it(fact: Tuned) -> None:
     with pytest.raises(NotApplicable):

@@ -30,6 +30,12 @@ STRIPE = """md127 : active (auto-read-only) raid0 nvme1n1[1] nvme0n1[0]
 DEAD = """md5 : inactive nvme9n1[0](S)
       937560064 blocks super 1.2
 """
+VOLUME = """md126 : active raid1 nvme5n1[1] nvme4n1[0]
+      890806272 blocks super external:/md127/0 [2/2] [UU]
+"""
+CONTAINER = """md127 : inactive nvme5n1[1](S) nvme4n1[0](S)
+      10402 blocks super external:imsm
+"""
 BROKEN = """md6 : broken raid0 nvme8n1[0]
       937560064 blocks super 1.2 512k chunks
 """
@@ -57,6 +63,13 @@ def test_with_multipath_the_path_counts(tmp_path: Path) -> None:
     found = nvme_drives(make_host(tmp_path, tree))
     assert found.controllers[0].namespaces == 1
     assert [one.name for one in found.drives] == ["nvme0n1"]
+
+
+@pytest.mark.parametrize(("kind", "stores"), [("discovery", False), ("admin", False), ("io", True)])
+def test_controllers_that_store_nothing(tmp_path: Path, kind: str, *, stores: bool) -> None:
+    tree = {f"{NVME}/state": "live\n", f"{NVME}/cntrltype": f"{kind}\n", "/sys/block": None}
+    (found,) = nvme_drives(make_host(tmp_path, tree)).controllers
+    assert (found.namespaces, found.stores) == (0, stores)
 
 
 def test_other_devices_are_left_out(tmp_path: Path) -> None:
@@ -95,6 +108,12 @@ def test_arrays(tmp_path: Path) -> None:
         Array("md5", "inactive", "", None, 0, (), ""),
         Array("md6", "broken", "raid0", None, 0, (), ""),
     )
+
+
+def test_the_container_of_intels_raid_is_no_array(tmp_path: Path) -> None:
+    text = HEAD + VOLUME + "\n" + CONTAINER + TAIL
+    (found,) = arrays(make_host(tmp_path, {"/proc/mdstat": text})).arrays
+    assert (found.name, found.state, found.missing) == ("md126", "active", 0)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,8 @@ DOCKER: Tree = {"/.dockerenv": ""}
         {"/run/.containerenv": ""},
         {"/var/run/secrets/kubernetes.io/serviceaccount/token": "x"},
         {"/proc/self/cgroup": "0::/kubepods.slice/pod1/cri-1.scope\n"},
+        {"/proc/self/cgroup": "4:cpu:/docker/0123456789ab\n"},
+        {"/proc/self/cgroup": f"0::/system.slice/docker-{'0af9' * 16}.scope\n"},
     ],
 )
 def test_a_container(tmp_path: Path, tree: Tree) -> None:
@@ -37,7 +39,14 @@ def test_a_container_without_any_mark(tmp_path: Path) -> None:
     assert in_container(make_host(tmp_path, {}, processes=[INIT]))
 
 
-@pytest.mark.parametrize("group", ["0::/user.slice/session-1.scope\n", "0::/system.slice/job_7\n"])
+@pytest.mark.parametrize(
+    "group",
+    [
+        "0::/user.slice/session-1.scope\n",
+        "0::/system.slice/job_7\n",
+        "0::/system.slice/docker-audit.service\n",
+    ],
+)
 def test_a_node_and_a_job_on_it(tmp_path: Path, group: str) -> None:
     host = make_host(tmp_path, {"/proc/self/cgroup": group}, processes=[INIT, KERNEL])
     assert not in_container(host)

@@ -9,6 +9,12 @@ from gpuaudit.facts.nextboot import matters
 from gpuaudit.host import NotApplicable, Unavailable
 from gpuaudit.snapshot.secrets import harmless
 
+OF_TUNED = (
+    'GRUB_CMDLINE_LINUX_DEFAULT="${GRUB_CMDLINE_LINUX_DEFAULT:+$GRUB_CMDLINE_LINUX_DEFAULT }'
+    '\\$tuned_params"\n'
+)
+"""What tuned's plugin bootloader writes into /etc/default/grub."""
+
 
 def intent(folder: Path, tree: Tree) -> BootIntent:
     return boot_intent(make_host(folder, tree))
@@ -38,6 +44,11 @@ def intent(folder: Path, tree: Tree) -> BootIntent:
             ("a=1",),
         ),
         ({"/etc/kernel/cmdline": "root=/dev/a iommu=pt\n"}, ("root=/dev/a", "iommu=pt")),
+        ({"/etc/default/grub": f'GRUB_CMDLINE_LINUX="a=1"\n{OF_TUNED}'}, ("a=1",)),
+        (
+            {"/etc/default/grub": f'GRUB_CMDLINE_LINUX_DEFAULT="quiet"\n{OF_TUNED}'},
+            ("quiet",),
+        ),
     ],
 )
 def test_what_is_asked_for(tmp_path: Path, tree: Tree, words: tuple[str, ...]) -> None:

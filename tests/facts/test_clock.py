@@ -122,3 +122,12 @@ def test_the_running_kernel_answers() -> None:
         assert kernel_clock(host).uptime_s
     finally:
         host.close()
+
+
+@pytest.mark.parametrize(("error_us", "corrected"), [(48_000, True), (16_000_000, False)])
+def test_without_a_known_service_the_kernel_is_asked(
+    tmp_path: Path, error_us: int, *, corrected: bool
+) -> None:
+    answer = asked(f'{{"max_error_us":{error_us}}}')
+    found = time_service(make_host(tmp_path, {}, processes=named("init"), commands=answer))
+    assert (found.running, found.corrected) == ((), corrected)

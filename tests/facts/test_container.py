@@ -13,6 +13,7 @@ from trees import Link, Tree, make_host
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.container import Containers, containers
 from gpuaudit.facts.containertoml import parse_toml
+from gpuaudit.facts.containerways import MAY_BE_ON
 from gpuaudit.facts.driver import DriverLibraries
 from gpuaudit.facts.gpuscan import GpuScan
 from gpuaudit.host import NotApplicable, Unavailable
@@ -23,6 +24,9 @@ IMAGE = GpuScan(functions=None, handed_out=(), switches=(), listed=None, confine
 DOCKERD: dict[str, Any] = {"/usr/bin/dockerd": b""}
 CONTAINERD_PROGRAM: dict[str, Any] = {"/usr/bin/containerd": b""}
 CRIO_PROGRAM: dict[str, Any] = {"/usr/bin/crio": b""}
+DAEMON_JSON, CONFIG = "/etc/docker/daemon.json", "/etc/containerd/config.toml"
+SPECIFIED: dict[str, Any] = {"/etc/cdi/nvidia.yaml": cdi_text()}
+NO_CDI = "[plugins.'io.containerd.cri.v1.runtime']\n  enable_cdi = false\n"
 
 
 def probed(folder: Path, tree: Tree, source: Any = "snapshot", **bus: Any) -> Containers:
@@ -40,7 +44,10 @@ def probed(folder: Path, tree: Tree, source: Any = "snapshot", **bus: Any) -> Co
             DOCKERD | {"/usr/bin/nvidia-container-runtime-hook": b""},
             "nvidia-container-runtime-hook",
         ),
-        (DOCKERD | {"/etc/docker/daemon.json": '{"features": {"cdi": true}}'}, "CDI"),
+        (DOCKERD | SPECIFIED | {DAEMON_JSON: '{"features": {"cdi": true}}'}, "CDI"),
+        (DOCKERD | {DAEMON_JSON: '{"features": {"cdi": true}}'}, None),
+        (DOCKERD | SPECIFIED | {DAEMON_JSON: '{"features": {"cdi": false}}'}, None),
+        (DOCKERD | SPECIFIED, MAY_BE_ON),
         (
             DOCKERD
             | {
@@ -52,16 +59,14 @@ def probed(folder: Path, tree: Tree, source: Any = "snapshot", **bus: Any) -> Co
         (CONTAINERD_PROGRAM, None),
         (CONTAINERD_PROGRAM | {"/etc/containerd/config.toml": CONTAINERD}, None),
         (CONTAINERD_PROGRAM | {"/etc/containerd/config.toml": NVIDIA_TOML}, "runtime nvidia"),
-        (CONTAINERD_PROGRAM | {"/etc/containerd/config.toml": "[a]\nenable_cdi = true\n"}, "CDI"),
-        (
-            CONTAINERD_PROGRAM
-            | {"/etc/containerd/config.toml": "[a]\nenable_cdi = false # = true\n"},
-            None,
-        ),
-        (
-            CONTAINERD_PROGRAM | {"/etc/containerd/config.toml": "version = 3\n"},
-            "CDI, the default of its version",
-        ),
+        (CONTAINERD_PROGRAM | SPECIFIED, MAY_BE_ON),
+        (CONTAINERD_PROGRAM | SPECIFIED | {CONFIG: "[a]\nenable_cdi = true\n"}, "CDI"),
+        (CONTAINERD_PROGRAM | SPECIFIED | {CONFIG: "[a]\nenable_cdi = false # = true\n"}, None),
+        (CONTAINERD_PROGRAM | SPECIFIED | {CONFIG: "version = 2\n"}, None),
+        (CONTAINERD_PROGRAM | SPECIFIED | {CONFIG: "version = 3\n"}, "CDI"),
+        (CONTAINERD_PROGRAM | SPECIFIED | {CONFIG: "version = 4\n"}, "CDI"),
+        (CONTAINERD_PROGRAM | {CONFIG: "version = 3\n"}, None),
+        (CONTAINERD_PROGRAM | SPECIFIED | {CONFIG: f"version = 3\n{NO_CDI}"}, None),
         (
             CONTAINERD_PROGRAM
             | {
@@ -76,7 +81,7 @@ def probed(folder: Path, tree: Tree, source: Any = "snapshot", **bus: Any) -> Co
         (CRIO_PROGRAM | {"/var/run/cdi/nvidia.yaml": cdi_text()}, "CDI"),
     ],
 )
-def test_ways_to_the_gpus(tmp_path: Path, tree: Tree, how: str | None) -> None:
+def test_ways_to_the_gpus(tmp_path: Path, tree: Tree, how: str | Absent | None) -> None:
     assert [way.how for way in probed(tmp_path, tree).ways] == [how]
 
 
@@ -103,7 +108,7 @@ def test_specifications(tmp_path: Path) -> None:
     assert not isinstance(found.specs, Absent)
     (spec,) = found.specs
     assert (sorted(spec.releases), sorted(spec.devices)) == (["550.54.15"], [0, 1])
-    assert found.missing == {"/dev/nvidia1", "/sbin/ldconfig.real"}
+    assert found.missing == {"/dev/nvidia1", "/sbin/ldconfig", "/sbin/ldconfig.real"}
     assert found.toolkit_release == "1.17.8"
     assert found.libraries == {DRIVER}
     assert found.ways == ()

@@ -34,6 +34,9 @@ def cpus(*lists: str) -> tuple[frozenset[int], ...]:
     return tuple(map(parse_list, lists))
 
 
+THREE = frozenset({0, 1, 2})
+
+
 def test_cores_and_sockets_of_x86(tmp_path: Path) -> None:
     found = cpu_cores(make_host(tmp_path, {"/proc/cpuinfo": cpuinfo(*ROWS)}), sets("0-3"))
     assert (found.cores, found.sockets) == (cpus("0,2", "1,3"), cpus("0,2", "1,3"))
@@ -45,9 +48,14 @@ def test_offline_cpus_do_not_count(tmp_path: Path) -> None:
     assert found.cores == cpus("0,2", "1")
 
 
-def test_a_hybrid_cpu(tmp_path: Path) -> None:
-    tree = {"/proc/cpuinfo": cpuinfo(*ROWS), "/sys/devices/cpu_atom/type": "10"}
-    assert cpu_cores(make_host(tmp_path, tree), sets("0-3")).hybrid is True
+def test_cores_that_differ_though_no_cpu_is_offline_are_of_two_kinds(tmp_path: Path) -> None:
+    tree = {"/proc/cpuinfo": cpuinfo(*ROWS)}
+    missing = CpuSets(possible=sets("0-3").online, present=sets("0-3").online, online=THREE)
+    offline = cpu_cores(make_host(tmp_path / "offline", tree), missing)
+    assert offline.hybrid is False
+    assert cpu_cores(make_host(tmp_path / "all", tree), sets("0-2")).hybrid is True
+    known = tree | {"/sys/devices/cpu_atom/type": "10"}
+    assert cpu_cores(make_host(tmp_path / "perf", known), missing).hybrid is True
 
 
 def test_cores_by_siblings(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from machines import machine
-from smbios import END, FLASH, OPTANE, TABLE, array, module, structure, table
+from smbios import END, FLASH, HBM2, OPTANE, TABLE, array, module, structure, table
 from trees import make_host
 
 from gpuaudit.facts.dimms import Dimms, channel_in, dimms, lettered, system_memory, with_channels
@@ -41,7 +41,8 @@ def test_empty_and_untold(
 
 def test_flash_and_persistent_memory_are_left_out(tmp_path: Path) -> None:
     flash = array(0x2000, FLASH) + module("ROM", gib=1, of=0x2000)
-    found = read(tmp_path, table(module("A1"), flash, module("A9", technology=OPTANE)))
+    hbm = module("CPU1_HBM_1", gib=16, kind=HBM2)
+    found = read(tmp_path, table(module("A1"), flash, hbm, module("A9", technology=OPTANE)))
     assert [one.slot for one in found.slots] == ["A1 -"]
 
 

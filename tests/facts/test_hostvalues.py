@@ -147,3 +147,13 @@ def test_a_profile_without_a_file_is_named(tmp_path: Path) -> None:
     tree = {**VALUES, "/etc/tuned/active_profile": "a gone\n"}
     assert tuned(make_host(tmp_path / "a", tree)).missing == ("gone",)
     assert tuned(make_host(tmp_path / "b", VALUES)).missing == ()
+
+
+def test_what_was_not_recorded_of_tuned_is_not_absent(tmp_path: Path) -> None:
+    plain = make_host(tmp_path / "a", {"/etc/tuned/active_profile": "a\n"}, source="plain")
+    with pytest.raises(Unavailable, match="not recorded"):
+        tuned(plain)
+    units = "/etc/systemd/system/multi-user.target.wants"
+    tree: Tree = {"/etc/tuned/active_profile": "a\n", f"{units}/tuned.service": ""}
+    with pytest.raises(Unavailable, match="not recorded"):
+        tuned(make_host(tmp_path / "b", tree, source="plain"))

@@ -74,6 +74,9 @@ def test_a_message_that_names_the_kernel_is_no_syslog_line() -> None:
     ("line", "when"),
     [
         (Line(12.4, None, ""), "12 s after boot"),
+        (Line(119.0, None, ""), "119 s after boot"),
+        (Line(9000.2, None, ""), "9000 s (2.5 hours) after boot"),
+        (Line(864000.0, None, ""), "864000 s (10 days) after boot"),
         (Line(12.4, None, "", "Nov  2 10:11:12"), "Nov  2 10:11:12"),
         (Line(None, None, ""), "an unknown time"),
     ],

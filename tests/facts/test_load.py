@@ -15,6 +15,8 @@ SOME = "some avg10=0.00 avg60=2.50 avg300=0.00 total=1\n"
 FULL = "full avg10=0.00 avg60=1.50 avg300=0.00 total=1\n"
 HUNG = "/proc/sys/kernel/hung_task"
 DETECTS = {f"{HUNG}_timeout_secs": "120\n", f"{HUNG}_warnings": "10\n"}
+SILENT = {**DETECTS, f"{HUNG}_warnings": "0\n"}
+NOW = {"/proc/uptime": "10000.00 9.00\n"}
 BOOT = "6,0,0,-;Linux version 6.14.0 (a@b)\n"
 
 
@@ -74,6 +76,12 @@ def test_processes_that_wait(tmp_path: Path) -> None:
     assert isinstance(found.reported, Absent)
 
 
+def test_a_frozen_control_group_does_not_hang(tmp_path: Path) -> None:
+    host = make_host(tmp_path, {"/proc/42/wchan": "__refrigerator"})
+    found = stuck_processes(host, table(process(42, "disk-sleep")))
+    assert (found.hanging, found.count, found.reported) == ((), 0, frozenset())
+
+
 def test_only_some_of_many_are_looked_at(tmp_path: Path) -> None:
     many = (process(100 + n, "disk-sleep") for n in range(3 * TOP))
     host = make_host(tmp_path, {})
@@ -91,7 +99,12 @@ def test_nothing_is_read_of_a_node_at_rest(tmp_path: Path) -> None:
     ("tree", "reported"),
     [
         ({**DETECTS, "/dev/kmsg": BOOT + line(42)}, frozenset({42})),
-        ({**DETECTS, "/dev/kmsg": BOOT + line(77)}, frozenset({77})),
+        ({**DETECTS, "/dev/kmsg": BOOT + line(77)}, frozenset()),
+        ({**DETECTS, **NOW, "/dev/kmsg": BOOT + line(42, 9800)}, frozenset({42})),
+        ({**DETECTS, **NOW, "/dev/kmsg": BOOT + line(42) + line(42, 1020)}, frozenset()),
+        ({**SILENT, **NOW, "/dev/kmsg": BOOT + line(42) + line(42, 1020)}, frozenset({42})),
+        ({**SILENT, **NOW, "/dev/kmsg": BOOT + line(42) + line(77, 901)}, None),
+        ({**SILENT, **NOW, "/dev/kmsg": BOOT + line(42) + line(42, 1020) + line(7, 5000)}, None),
         ({**DETECTS, "/dev/kmsg": BOOT}, frozenset()),
         ({"/dev/kmsg": BOOT + line(42)}, frozenset({42})),
         ({"/dev/kmsg": BOOT}, None),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trees import make_host
+from trees import Link, make_host
 
 from gpuaudit.facts.base import Absent
 from gpuaudit.facts.mounts import (
@@ -110,6 +110,8 @@ def test_without_network_mounts(tmp_path: Path) -> None:
         ("fuse.sshfs", True),
         ("fuse.mount-s3", True),
         ("fuse.ceph-fuse", True),
+        ("fuse.blobfuse2", True),
+        ("fuse.JuiceFS", True),
         ("fuse.lxcfs", False),
         ("ext4", False),
         ("autofs", False),
@@ -117,6 +119,24 @@ def test_without_network_mounts(tmp_path: Path) -> None:
 )
 def test_network_file_systems(kind: str, network: bool) -> None:
     assert Mount("/x", kind, "x", ("rw",), ("rw",)).network is network
+
+
+@pytest.mark.parametrize(
+    ("options", "network"),
+    [
+        ("rw,user_id=0,group_id=0", True),
+        ("rw,user_id=1000,group_id=1000,allow_other", True),
+        ("rw,user_id=1000,group_id=1000", False),
+    ],
+)
+def test_what_a_user_mounted_for_itself_is_its_own(options: str, *, network: bool) -> None:
+    found = Mount("/home/x/far", "fuse.sshfs", "host:", ("rw",), tuple(options.split(",")))
+    assert found.network is network
+
+
+def test_fuse_without_a_subtype_is_told_by_its_source() -> None:
+    assert Mount("/x", "fuse", "mountpoint-s3", ("rw",), ("rw",)).network
+    assert not Mount("/x", "fuse", "portal", ("rw",), ("rw",)).network
 
 
 @pytest.mark.parametrize(
@@ -129,7 +149,8 @@ def test_network_file_systems(kind: str, network: bool) -> None:
         ("/data", "xfs", "ro", False),
         ("/snap/core/1", "squashfs", "ro", False),
         ("/var/lib/kubelet/pods/x", "ext4", "rw", False),
-        ("/var/lib/docker", "ext4", "rw", False),
+        ("/var/lib/docker", "ext4", "rw", True),  # a disk of its own
+        ("/var/lib/docker/x", "ext4", "rw", False),
         ("/var/lib/docker2", "ext4", "rw", True),
         ("/auto", "autofs", "rw", False),
         ("/home", "nfs", "rw", False),
@@ -171,3 +192,21 @@ def test_fstab_with_its_lines(tmp_path: Path) -> None:
     (line,) = configured_mounts(one).lines
     assert (line.folder, line.where) == ("/", "/etc/fstab:2")
     assert configured_mounts(make_host(tmp_path / "none", {})).lines == ()
+
+
+def test_folders_of_fstab_as_the_kernel_shows_them(tmp_path: Path) -> None:
+    """By links only where no file server has to be asked."""
+    words = "/data/ //srv//x /way /near/way /lost none"
+    lines = "".join(f"/dev/x {word} xfs defaults\n" for word in words.split())
+    tree = {"/etc/fstab": lines, "/real": None, "/way": Link("real"), "/near/way": Link("../real")}
+    tree |= {"/proc/self/mountinfo": TABLE}
+    found = configured_mounts(make_host(tmp_path, tree))
+    named = ["/data", "/srv/x", "/way", "/near/way", "/lost", "none"]
+    assert [line.folder for line in found.lines] == named
+    assert found.links == {"/way": "/real", "/near/way": "/real"}
+    memory = TABLE + "50 24 0:61 / /near rw - tmpfs tmpfs rw\n"
+    kept = configured_mounts(make_host(tmp_path / "3", tree | {"/proc/self/mountinfo": memory}))
+    assert kept.links == found.links
+    remote = TABLE + "50 24 0:61 / /near rw - nfs a:/near rw\n"
+    again = configured_mounts(make_host(tmp_path / "2", tree | {"/proc/self/mountinfo": remote}))
+    assert again.links == {"/way": "/real"}

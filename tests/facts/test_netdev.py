@@ -104,7 +104,9 @@ def test_the_default_route_through_vlan_on_bond(tmp_path: Path) -> None:
     tree = interface("rail0") | interface("bond0", bond)
     tree |= {f"{HOME}/rail0/upper_bond0": Link("x"), f"{bond}/bond0/upper_vlan7": Link("x")}
     found = one(tmp_path, tree, None, Routes(default=frozenset({"vlan7"}), subnets={}))
-    assert found.uppers == ("bond0", "vlan7")
+    assert (found.uppers, found.bond) == (("bond0", "vlan7"), None)
+    tree |= {f"{bond}/bond0/bonding/mode": "802.3ad 4\n"}
+    assert one(tmp_path / "2", tree).bond == "bond0"
     assert found.upper_mtus == (("bond0", 9000),)
     assert found.default_route
 

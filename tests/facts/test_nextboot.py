@@ -109,7 +109,7 @@ def test_kernelopts_stand_in_the_environment_block(tmp_path: Path) -> None:
         "/boot/efi/EFI/rocky/grub.cfg": RED_HAT,
         "/boot/efi/EFI/rocky/grubenv": "kernelopts=root=/dev/a ro intel_iommu=on\n",
         "/boot/grub2/grub.cfg": HEAD % "0" + DEBIAN,
-        name: "linux /vmlinuz-4.18.0-513.el8.x86_64\noptions $kernelopts\n",
+        name: "id rhel-1-4.18\nlinux /vmlinuz-4.18.0-513.el8.x86_64\noptions $kernelopts\n",
     }
     found = entry(tmp_path, tree)
     assert found.words == ("root=/dev/a", "ro", "intel_iommu=on")
@@ -142,6 +142,7 @@ def test_several_menus_are_not_chosen_from(tmp_path: Path) -> None:
         ("console=ttyS0 reboot=k", False),
         ("initrd=magic console=ttyS0 BOOT_IMAGE=images/node/vmlinuz", False),
         ("BOOT_IMAGE=(tftp,10.0.0.1)/vmlinuz ro", False),
+        ("BOOT_IMAGE=/images/vmlinuz initrd=/images/initrd ro", False),
     ],
 )
 def test_a_menu_that_did_not_start_this_kernel(tmp_path: Path, line: str, by_grub: bool) -> None:

@@ -69,6 +69,18 @@ def test_a_gpu_without_links_says_why(node: FakeNode) -> None:
     assert absent.kind == "failed"
 
 
+def test_a_list_of_links_that_breaks_off(node: FakeNode) -> None:
+    assert links(node).gpus[GPU].broken is None
+    breaking.error(node, GPU, "NvLinkState(3)", 3)
+    breaking.error(node, GPU, "NvLinkState(7)", 999)
+    broken = links(node).gpus[GPU].broken
+    assert broken is not None
+    assert "NvLinkState(7)" in broken.reason
+    for link in range(7, 19):
+        del node.nvml["devices"][GPU][f"nvmlDeviceGetNvLinkState({link})"]
+    assert links(node).gpus[GPU].broken is not None
+
+
 def test_links_are_known_by_their_numbers(node: FakeNode) -> None:
     breaking.error(node, GPU, "NvLinkState(3)", 3)
     one = links(node).gpus[GPU]

@@ -47,7 +47,11 @@ def test_gids(tmp_path: Path) -> None:
     )
     assert [gid.routable for gid in found.gids] == [False, False, True, False]
     assert (found.mtu, found.packet, found.warp) == (4200, 4096, False)
+    assert found.read == 7
     assert gids(tmp_path / "2", [ZERO, ZERO]).gids == ()
+    moved = gids(tmp_path / "4", [LOCAL, LOCAL, ZERO, ZERO, MAPPED, MAPPED, ZERO, ZERO, MAPPED])
+    assert [gid.place for gid in moved.gids] == [0, 1, 4, 5]
+    assert moved.read == 8
     assert isinstance(gids(tmp_path / "3", []).gids, Absent)
 
 

@@ -132,3 +132,17 @@ def test_settings_that_were_not_recorded(tmp_path: Path) -> None:
     tree = {"/usr/bin/unattended-upgrade": ""}
     with pytest.raises(Unavailable):
         updates(tmp_path, tree, "apt-daily-upgrade.timer", source="plain")
+
+
+def test_a_program_that_was_not_recorded_is_not_absent(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="unattended-upgrade was not recorded"):
+        updates(tmp_path, {PERIODIC: ""}, "apt-daily-upgrade.timer", source="plain")
+
+
+def test_a_driver_that_came_otherwise_is_not_replaced(tmp_path: Path) -> None:
+    timer = "dnf-automatic-install.timer"
+    found = updates(tmp_path / "a", {"/usr/bin/nvidia-uninstall": ""}, timer)
+    assert found.kept_by == "nvidia-installer, no package"
+    operator = DriverLibraries(versions={"/run/nvidia/driver/usr/lib64/libcuda.so.570.1": "570.1"})
+    with pytest.raises(NotApplicable):
+        updates(tmp_path / "b", {}, timer, libraries=operator)

@@ -67,6 +67,23 @@ def test_who_and_what(rest: str, processes: tuple[str, ...], detail: str) -> Non
     assert (one.processes, one.detail) == (processes, detail)
 
 
+def test_lines_of_one_moment_are_one_burst() -> None:
+    def bursts(*heads: str) -> int:
+        data = "".join(f"{head} {gpu(13)}\n" for head in heads).encode()
+        return xids(log_of(Kept(data, "test", complete=True))).gpus[0].bursts
+
+    assert bursts("[  1.000000]", "[  9.000000]", "[ 30.000000]", "[ 31.000000]") == 2
+    assert bursts("[Mon Nov  2 10:00:00 2026]", "[Mon Nov  2 10:00:00 2026]") == 1
+    assert bursts("[Mon Nov  2 10:00:00 2026]", "[Mon Nov  2 10:30:00 2026]") == 2
+
+
+def test_no_recovery_of_a_whole_gpu_settles_its_instances() -> None:
+    changed = gpu(154, ", GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)")
+    of_instance = gpu(46, where="PCI:0000:17:00 GPU-I:01")
+    rows = found(of_instance, changed).gpus
+    assert [one.settled for one in rows if one.meaning.code == 46] != [""]
+
+
 def test_a_code_of_a_gpu_is_one_row() -> None:
     lines = [gpu(31, f", pid={pid}, name=train, Ch {pid}") for pid in (7, 8, 7, 9, 10, 11, 12)]
     one = only(*lines, gpu(31, ", pid=7, name=train, last"))

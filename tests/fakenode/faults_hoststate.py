@@ -10,7 +10,7 @@ from fakenode.fault import Fault
 from fakenode.hoststate import CHRONY, CHRONYD, CLOCK, EDAC, THROTTLED, clock, modules
 
 DEAD, STUCK = 4711, 4712
-BLOCKED = f"3,900,863000000000,-;INFO: task python:{STUCK} blocked for more than 122 seconds.\n"
+BLOCKED = f"3,900,863900000000,-;INFO: task python:{STUCK} blocked for more than 122 seconds.\n"
 LOG = "/dev/kmsg"
 
 
@@ -20,6 +20,11 @@ def clock_from_hpet(node: FakeNode) -> None:
 
 def clock_service_stopped(node: FakeNode) -> None:
     stop(node, CHRONYD)
+
+
+def clock_left_alone(node: FakeNode) -> None:
+    clock_service_stopped(node)
+    clock_not_synchronised(node)
 
 
 def clock_not_synchronised(node: FakeNode) -> None:
@@ -77,9 +82,9 @@ def little_host_memory(node: FakeNode) -> None:
 
 
 def many_gpus_for_few_cores(node: FakeNode) -> None:
-    """The node says that all its CPUs are threads of one core each of 40 cores."""
+    """The node says that its CPUs are threads of 32 cores."""
     lines = text(node, "/proc/cpuinfo").splitlines()
-    ids = (f"core id\t: {int(one.split()[-1]) % 20}" if "core id" in one else one for one in lines)
+    ids = (f"core id\t: {int(one.split()[-1]) % 16}" if "core id" in one else one for one in lines)
     node.files["/proc/cpuinfo"] = "\n".join(ids) + "\n"
 
 
@@ -128,7 +133,7 @@ def waits_for_memory(node: FakeNode) -> None:
 
 
 def a_gpu_process_hangs(node: FakeNode) -> None:
-    """The kernel said so long ago, and it is still there."""
+    """The kernel said so a moment ago, and it is still there."""
     row = {"pid": STUCK, "name": "python", "state": "disk-sleep", "parent": 1944}
     node.processes.append(row)
     node.files[f"/proc/{STUCK}/wchan"] = "os_acquire_rwlock_write"
@@ -158,7 +163,8 @@ ERRORS = ("memory-edac-corrected", "memory-edac-uncorrected")
 
 FAULTS: tuple[Fault, ...] = (
     Fault(clock_from_hpet, {"time-clock-source": "fail"}),
-    Fault(clock_service_stopped, {"time-service-running": "fail"}),
+    Fault(clock_service_stopped, {"time-service-running": "warn"}),
+    Fault(clock_left_alone, {"time-service-running": "fail", "time-synchronised": "fail"}),
     Fault(clock_not_synchronised, {"time-synchronised": "fail"}),
     Fault(clock_service_not_enabled, {"time-service-enabled": "warn"}),
     Fault(one_module_missing, {"memory-dimm-population": "warn"}),
@@ -170,7 +176,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(no_edac_driver, dict.fromkeys(ERRORS, "unknown")),
     Fault(one_node_with_less_memory, {"memory-numa-alike": "warn"}),
     Fault(little_host_memory, {"memory-per-gpu": "warn"}),
-    Fault(many_gpus_for_few_cores, {"cpu-cores-per-gpu": "warn", "cpu-siblings-alike": "warn"}),
+    Fault(many_gpus_for_few_cores, {"cpu-cores-per-gpu": "warn"}),
     Fault(socket_was_too_hot, {"cpu-throttled": "warn"}),
     Fault(held_to_one_cpu, {"cpu-affinity-width": "fail", "cpu-affinity-cores": "pass"}),
     Fault(

@@ -18,10 +18,10 @@ GPU = f"PCI:{ADDRESS[:-2]}"
 LOADED = "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.124.06  Release Build"
 
 
-def logged(node: FakeNode, *texts: str, level: int = 3) -> None:
+def logged(node: FakeNode, *texts: str, level: int = 3, apart_s: int = 1) -> None:
     """Let the kernel say this, before the last line of its log."""
     first, last = text(node, LOG).rstrip("\n").rsplit("\n", 1)
-    lines = [record(level, 1000 + n, AT + n, one) for n, one in enumerate(texts)]
+    lines = [record(level, 1000 + n, AT + n * apart_s, one) for n, one in enumerate(texts)]
     write(node, LOG, f"{first}\n{''.join(lines)}{last}")
 
 
@@ -83,7 +83,7 @@ def one_page_fault_of_a_program(node: FakeNode) -> None:
 
 def page_faults_by_the_hundred(node: FakeNode) -> None:
     line = f"NVRM: Xid ({GPU}): 31, pid=77, name=train, Ch 0001, MMU Fault"
-    logged(node, *[line] * 101)
+    logged(node, *[line] * 101, apart_s=60)
 
 
 def nvswitch_lost_a_link(node: FakeNode) -> None:

@@ -4,7 +4,7 @@
 from typing import Any
 
 from fakenode import FakeNode
-from fakenode.breaking import sysctl, text, write
+from fakenode.breaking import read_earlier, sysctl, text, write
 from fakenode.fault import Fault
 from fakenode.faults_host import FAULTS as HOST_FAULTS
 from fakenode.faults_host import virtual_machine
@@ -14,7 +14,7 @@ from fakenode.pci import link, path_of
 
 RAIL = f"{path_of(STORAGE_ADDRESSES[1])}/net/{RAILS[1]}"
 GUEST = next(one.changes for one in HOST_FAULTS if one.breaks is virtual_machine)
-SMALL_BUFFER = "4096\t131072\t6291456"
+SMALL_BUFFER = "4096\t131072\t1048576"
 
 
 def answers(node: FakeNode, **changes: Any) -> None:
@@ -52,8 +52,18 @@ def rail_at_a_tenth_of_the_speed(node: FakeNode) -> None:
     write(node, f"{RAIL}/speed", "10000")
 
 
+def rail_flapped(node: FakeNode) -> None:
+    """When, since the boot, nobody knows."""
+    write(node, f"{RAIL}/carrier_changes", "112")
+
+
 def rail_flaps(node: FakeNode) -> None:
     write(node, f"{RAIL}/carrier_changes", "112")
+    read_earlier(node, {RAILS[1]: {"carrier-changes": 98}})
+
+
+def rail_set_up_in_many_steps(node: FakeNode) -> None:
+    write(node, f"{RAIL}/carrier_changes", "9")
 
 
 def rail_with_errors(node: FakeNode) -> None:
@@ -107,7 +117,7 @@ def small_tcp_buffers(node: FakeNode) -> None:
 
 
 def small_tcp_buffers_after_boot(node: FakeNode) -> None:
-    node.files["/etc/sysctl.d/95-tcp.conf"] = "net.ipv4.tcp_wmem = 4096 16384 4194304\n"
+    node.files["/etc/sysctl.d/95-tcp.conf"] = "net.ipv4.tcp_wmem = 4096 16384 1048576\n"
 
 
 def congestion_control_refused(node: FakeNode) -> None:
@@ -155,7 +165,9 @@ FAULTS: tuple[Fault, ...] = (
     Fault(rail_with_small_frames, {"network-mtu": "warn"}),
     Fault(rail_at_half_speed, {"network-link-speed": "warn"}),
     Fault(rail_at_a_tenth_of_the_speed, {"network-link-speed": "warn"}),
+    Fault(rail_flapped, {"network-link-flaps": "warn"}),
     Fault(rail_flaps, {"network-link-flaps": "fail"}),
+    Fault(rail_set_up_in_many_steps, {}),
     Fault(rail_with_errors, {"network-errors": "warn"}),
     Fault(rail_misses_frames, {"network-errors": "warn"}),
     Fault(management_in_small_frames_with_errors, {}),

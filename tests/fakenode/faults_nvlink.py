@@ -80,6 +80,17 @@ def nvlink_unsupported(node: FakeNode) -> None:
             node.nvml["devices"][index].pop(f"nvmlDeviceGetNvLinkState({link})", None)
 
 
+def nvlink_unsupported_on_one_gpu(node: FakeNode) -> None:
+    error(node, 2, "NvLinkState(0)", 3)
+    for link in range(1, 19):
+        node.nvml["devices"][2].pop(f"nvmlDeviceGetNvLinkState({link})", None)
+
+
+def nvlink_not_told_by_one_link(node: FakeNode) -> None:
+    error(node, 2, "NvLinkState(5)", 999)
+    error(node, 2, "FieldValues(165,5)", 999)
+
+
 def another_clique(node: FakeNode) -> None:
     fabric = node.nvml["devices"][3]["nvmlDeviceGetGpuFabricInfoV"]["v"]
     answer(node, 3, "GpuFabricInfoV", fabric | {"cliqueId": 5})
@@ -123,6 +134,8 @@ LINK_CHECKS = (
 FAULTS: tuple[Fault, ...] = (
     Fault(two_links_down, {"nvlink-links-active": "fail"}),
     Fault(a_link_sleeps, {}),
+    Fault(nvlink_unsupported_on_one_gpu, {"nvlink-links-active": "fail"}),
+    Fault(nvlink_not_told_by_one_link, {"nvlink-links-active": "unknown"}),
     Fault(a_link_is_slow, {"nvlink-link-speed": "fail"}),
     Fault(many_crc_errors, {"nvlink-crc-errors": "warn"}),
     Fault(old_crc_errors, {}),

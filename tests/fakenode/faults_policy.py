@@ -7,7 +7,7 @@ from fakenode.cpus import CORES, CPU, CPUS, NODES
 from fakenode.fault import Fault
 from fakenode.faults_driver import proprietary_modules
 from fakenode.faults_host import irqbalance_stopped, one_cpu_offline
-from fakenode.faults_network import becomes
+from fakenode.faults_network import answers, becomes
 from fakenode.faults_rdma import rail_turned_into_ethernet
 from fakenode.layout import gpu_addresses
 
@@ -65,6 +65,10 @@ def flaw_left_open(node: FakeNode) -> None:
 
 def one_gpu_sliced(node: FakeNode) -> None:
     answer(node, 5, "MigMode", [1, 1])
+
+
+def rail_sorts_by_the_tag(node: FakeNode) -> None:
+    answers(node, bridging={"pfc": [3], "dscp": 0})
 
 
 def gdrdrv_not_loaded(node: FakeNode) -> None:
@@ -136,6 +140,11 @@ FAULTS: tuple[Fault, ...] = (
             "numa-local-cpus-online": "fail",
         },
         ask("numa", min_local_cpus_per_gpu="24"),
+    ),
+    Fault(
+        rail_sorts_by_the_tag,
+        {"network-roce-trust": "warn"},
+        ask("network_trust", roce_sorted_by="dscp"),
     ),
     Fault(gdrdrv_not_loaded, {"rdma-gdrcopy": "fail"}, ask("rdma_modules", gdrcopy="required")),
     Fault(irqbalance_stopped, {"irq-balance-policy": "fail"}, ask("irq", irqbalance="running")),

@@ -19,6 +19,25 @@ def cable_out_of_a_rail(node: FakeNode) -> None:
     port(node, "mlx5_2", "phys_state", "2: Polling")
 
 
+def no_cable_anywhere(node: FakeNode) -> None:
+    """A node that stands alone, and whose jobs need no choice of ports."""
+    select(node, "")
+    for number in range(8):
+        port(node, f"mlx5_{number}", "state", "1: DOWN")
+        port(node, f"mlx5_{number}", "phys_state", "2: Polling")
+
+
+def the_fabric_is_down(node: FakeNode) -> None:
+    no_cable_anywhere(node)
+    port(node, "mlx5_6", "counters/link_downed", "1")
+
+
+def storage_adapter_lost_its_link(node: FakeNode) -> None:
+    storage_adapter_without_a_cable(node)
+    parent = PLACES["mlx5_9"].partition("/infiniband/")[0]
+    node.files[f"{parent}/net/ens3f1np1/carrier_up_count"] = "1\n"
+
+
 def no_subnet_manager(node: FakeNode) -> None:
     for number in range(8):
         port(node, f"mlx5_{number}", "state", "2: INIT")
@@ -128,6 +147,9 @@ NOT_UP = (
 )
 """Judge ports that are active."""
 
+ALONE = {**dict.fromkeys(NOT_UP, "notapplicable"), "rdma-hca-selection": "notapplicable"}
+"""What else changes where no rail is up and nothing names one."""
+
 ON_ETHERNET = {
     "rdma-gid-roce-v2": "pass",
     "rdma-mtu": "pass",
@@ -138,6 +160,9 @@ ON_ETHERNET = {
 FAULTS = (
     Fault(cable_out_of_a_rail, {"rdma-port-state": "fail"}),
     Fault(no_subnet_manager, {"rdma-port-state": "fail", **dict.fromkeys(NOT_UP, "notapplicable")}),
+    Fault(no_cable_anywhere, {"rdma-port-state": "warn", **ALONE}),
+    Fault(the_fabric_is_down, {"rdma-port-state": "fail", **ALONE}),
+    Fault(storage_adapter_lost_its_link, {"rdma-port-state": "warn"}),
     Fault(rail_at_half_rate, {"rdma-port-rate": "fail"}),
     Fault(rail_on_one_lane, {"rdma-port-rate": "fail", "rdma-port-width": "fail"}),
     Fault(storage_adapter_without_a_cable, {}),

@@ -187,3 +187,17 @@ def test_the_kernel_is_asked_for_priorities() -> None:
     with socket.socket() as unused, pytest.raises(OSError, match=r".") as caught:
         calls.data_center_bridging(unused, "lo")
     assert caught.value.errno in {errno.EOPNOTSUPP, errno.EPROTONOSUPPORT}
+
+
+def test_a_name_of_another_namespace_is_not_asked_for(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel would look for a module of that name: checking changes nothing."""
+    asked: list[str] = []
+    monkeypatch.setattr(calls, "call", lambda _one, name, _request: asked.append(name))
+    with pytest.raises(OSError, match="No such device"):
+        calls.ethtool("not-here0")
+    assert asked == []
+    with pytest.raises(Unavailable) as caught:
+        host.run("@ethtool", "not-here0")
+    assert caught.value.kind == "missing"

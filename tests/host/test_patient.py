@@ -69,6 +69,52 @@ def test_a_reader_that_dies_is_told_as_hung(reader: PatientReader) -> None:
     with pytest.raises(Unavailable) as caught:
         reader.read("/proc/driver/dies", 10)
     assert caught.value.kind == "hung"
+    assert caught.value.reason == "/proc/driver/dies: the process that read it was killed"
+    with pytest.raises(Unavailable, match="an earlier read below /proc/driver/ hung"):
+        reader.read("/proc/driver/x", 10)
+    assert reader.read("/sys/devices/x/net/eth0/mtu", 4) == b"/sys"
+
+
+FEW_FILES = """
+import os, resource
+from gpuaudit.host.errors import Unavailable
+from gpuaudit.host.patient import PatientReader
+resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))
+reader = PatientReader(lambda path, limit: b"read", 5)
+try:
+    print(reader.read("/proc/driver/x", 9).decode())
+except Unavailable as absent:
+    print(absent.kind, absent.reason)
+print("end")
+"""
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [(64, "read"), (5, "garbled /proc/driver/x was not asked: Too many open files")],
+)
+def test_few_descriptors_never_make_a_second_audit(limit: int, said: str) -> None:
+    """The child must not return into the parent's code: there would be two reports."""
+    done = subprocess.run(
+        [sys.executable, "-c", FEW_FILES.format(limit=limit)],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=True,
+    )
+    assert done.stdout == f"{said}\nend\n"
+
+
+def test_without_a_process_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> int:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    before = set(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(os, "fork", refused)
+    with pytest.raises(Unavailable, match="was not asked: Resource temporarily") as caught:
+        PatientReader(made_up, 1).read("/proc/driver/x", 1)
+    assert caught.value.kind == "garbled"
+    assert set(os.listdir("/proc/self/fd")) == before
 
 
 def test_the_audits_own_limit_does_not_mix_up_answers() -> None:
