@@ -80,6 +80,8 @@ def version(machine: Machine, following: NextKernel, want: KernelVersionExpectat
     release = machine.kernel or following.release
     if isinstance(release, Absent):
         return expect(release, None, of="kernel")
+    if not release[:1].isdigit():
+        return unknown("kernel", f"{release[:40]!r} is no release")
     for bad in want.bad:
         above = version_key(release) >= version_key(bad.first)
         below = bad.below is None or version_key(release) < version_key(bad.below)

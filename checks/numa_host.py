@@ -62,8 +62,10 @@ def nodes_per_socket(
     require_consistent(numa)
     if machine.is_vm:
         raise NotApplicable("the NUMA nodes of a guest are its hypervisor's choice")
-    if isinstance(cores.sockets, Absent):
+    if isinstance(cores.sockets, Absent) and cores.sockets.kind == "unsupported":
         raise NotApplicable(cores.sockets.reason)
+    if isinstance(cores.sockets, Absent):
+        raise Unavailable(cores.sockets.reason, "not-recorded")
     if machine.is_vm is None:
         raise Unavailable("whether this is a guest is not known", "not-recorded")
     nodes = [node.cpus for node in numa.nodes if node.cpus]

@@ -61,9 +61,9 @@ def link_errors(
     None of them grows by more than `rdma_errors.link_errors_max_per_hour`. Too many only warn.
 
     ## Exceptions
-    Totals without an earlier reading are history. A counter that stays at its end (65535, 255) tells
-    nothing until it is reset. Counters of four bits are not read. Ethernet counts elsewhere. Virtual
-    functions of a guest may not see the link's counters.
+    Totals without an earlier reading are history. A counter that stays at its end (65535, 255)
+    tells nothing until it is reset. Counters of four bits are not read. Ethernet counts elsewhere.
+    Virtual functions of a guest may not see the link's counters.
 
     ## What to do
     Clean or replace the cable and see `mlxlink -d DEVICE -c` for the error rate. A counter at its

@@ -130,7 +130,7 @@ def matches(tuned: Tuned, sysctls: Sysctls, thp: TransparentHugepage) -> Iterato
     ## References
     - https://tuned-project.org/docs/manual/
     """
-    if not tuned.enabled or not tuned.settings:
+    if not tuned.enabled:
         raise NotApplicable(NOT_USED)
     found = [*kernel_values(tuned, sysctls), *huge_pages(tuned, thp)]
     if not found:

@@ -4,20 +4,19 @@
 `GPUAUDIT_FUZZ=5000 pytest tests/test_fuzz.py` looks further than a test run has time for.
 """
 
+import importlib
 import os
+import pkgutil
 from collections import Counter
 from functools import cache
 from random import Random
 
+import fakenode
 import msgspec
 import pytest
 from damage import TEXTS, VALUES, damage
 from drawing import rendered
 from fakenode import FakeNode, entry_of, healthy_node
-from fakenode.faults_driver import FAULTS as DRIVER_FAULTS
-from fakenode.faults_gpu import FAULTS as GPU_FAULTS
-from fakenode.faults_host import FAULTS as HOST_FAULTS
-from fakenode.faults_pci import FAULTS as PCI_FAULTS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pcitree import GPU, NIC, TWO_NODES, Files, function, switch
@@ -39,7 +38,13 @@ from gpuaudit.policy import PolicySet, load_policies
 from gpuaudit.report import Report, decode
 
 SEEDS = range(int(os.environ.get("GPUAUDIT_FUZZ", "28")))
-FAULTS = {fault.name: fault for fault in (*PCI_FAULTS, *HOST_FAULTS, *GPU_FAULTS, *DRIVER_FAULTS)}
+NAMES = [m.name for m in pkgutil.iter_modules(fakenode.__path__) if m.name.startswith("faults_")]
+FAULTS = {
+    fault.name: fault
+    for name in NAMES
+    for fault in importlib.import_module(f"fakenode.{name}").FAULTS
+}
+STEP = 6
 GREEN = {"pass", "notapplicable"}
 
 
@@ -154,18 +159,22 @@ def spoil(node: FakeNode, path: str, how: str) -> FakeNode:
 
 NONSENSE = {"empty": b"", "words": b"?? ??", "bytes": b"\xff\xfe\0\x81"}
 WAYS = (*NONSENSE, "not-recorded", "denied", "hung")
-BY_OTHER_EVIDENCE = {"fabric-manager-version"}
-"""The version of the package stands in where that of the program cannot be had."""
+BY_OTHER_EVIDENCE = {"fabric-manager-version", "rdma-gid-index"}
+"""The version of the package stands in where that of the program cannot be had; words in nccl.conf
+that set nothing are a file like any other.
+"""
 
 
-@pytest.mark.parametrize("name", sorted(FAULTS)[:: 2 if len(SEEDS) < 100 else 1])
+@pytest.mark.parametrize("name", sorted(FAULTS)[:: STEP if len(SEEDS) < 100 else 1])
 def test_less_evidence_never_makes_a_fault_good(name: str) -> None:
     """Every file the failing check read is spoilt in turn; a sample of them, by a fixed seed."""
     fault = FAULTS[name]
     random = Random(name)
     failing = sorted(c for c, v in fault.changes.items() if v in {"fail", "warn"})
     for check in random.sample(failing, min(len(failing), 1)):
-        _, host = verdict_of(broken(name), check)
+        before, host = verdict_of(broken(name), check)
+        if before in GREEN:  # the fault is one under a site policy only
+            continue
         read = sorted({*host.evidence.files, *host.evidence.paths})
         for path in random.sample(read, min(len(read), max(2, len(SEEDS) // 16))):
             how = random.choice(WAYS)

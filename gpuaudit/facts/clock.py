@@ -65,10 +65,13 @@ class KernelClock(Fact, frozen=True, kw_only=True):
 
 @probe
 def clock_source(host: Host) -> ClockSource:
-    """Read both files. Raises Unavailable."""
+    """Read both files. Raises Unavailable: the current source is one of those available."""
     available = text_of(host, f"{SOURCES}/available_clocksource")
     words = () if isinstance(available, Absent) else tuple(available.split())
-    return ClockSource(current=host.read(f"{SOURCES}/current_clocksource"), available=words)
+    current = host.read(f"{SOURCES}/current_clocksource")
+    if not current.isprintable() or current not in (words or (current or None,)):
+        raise Unavailable(f"{SOURCES}/current_clocksource reads {current[:40]!r}", "garbled")
+    return ClockSource(current=current, available=words)
 
 
 @probe

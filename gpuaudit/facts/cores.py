@@ -56,11 +56,17 @@ def cpu_cores(host: Host, cpus: CpuSets) -> CpuCores:
         sockets = grouped({cpu: place[0] for cpu, place in here.items()})
         cores = grouped(here)
         return CpuCores(cores=cores, sockets=sockets, hybrid=two_kinds(host, cores, cpus))
-    no_sockets = Absent(
-        "unsupported", "this architecture does not tell which CPU is on which socket"
-    )
     cores = siblings(host, online)
-    return CpuCores(cores=cores, sockets=no_sockets, hybrid=two_kinds(host, cores, cpus))
+    hybrid = two_kinds(host, cores, cpus)
+    return CpuCores(cores=cores, sockets=no_sockets(host), hybrid=hybrid)
+
+
+def no_sockets(host: Host) -> Absent:
+    """Why no sockets are known: only a whole file shows an architecture without."""
+    text = host.optional("/proc/cpuinfo") or ""
+    if "processor" not in text or "physical id" in text:
+        return Absent("missing", "/proc/cpuinfo does not name the socket of every CPU")
+    return Absent("unsupported", "this architecture does not tell which CPU is on which socket")
 
 
 def two_kinds(host: Host, cores: Cores, cpus: CpuSets) -> bool:
@@ -114,6 +120,8 @@ def cpu_throttling(host: Host, cores: CpuCores, machine: Machine) -> CpuThrottli
     """Read one file a socket. Raises NotApplicable where the kernel keeps no such time."""
     if machine.is_vm:
         raise NotApplicable("a guest does not see how hot its host's CPUs are")
+    if isinstance(cores.sockets, Absent) and cores.sockets.kind != "unsupported":
+        raise Unavailable(cores.sockets.reason, "not-recorded")
     if isinstance(cores.sockets, Absent):
         raise NotApplicable("only CPUs of Intel keep the time for which heat held them back")
     paths = {

@@ -103,11 +103,8 @@ def earlier(host: Host) -> Earlier:
 
 def uptime(host: Host) -> float | None:
     """Seconds since boot."""
-    words = (host.optional("/proc/uptime") or "").split()
-    try:
-        return float(words[0])
-    except (IndexError, ValueError):
-        return None
+    word = next(iter((host.optional("/proc/uptime") or "").split()), "")
+    return float(word) if word.replace(".", "", 1).isdecimal() and len(word) < 20 else None
 
 
 def decoded(content: bytes) -> Reading:

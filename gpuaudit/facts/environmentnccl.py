@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from gpuaudit.facts.base import Absent, Fact, probe
-from gpuaudit.facts.environment import NCCL_CONF, Environment
+from gpuaudit.facts.environment import CALLER, NCCL_CONF, Environment
 from gpuaudit.facts.limits import absence
 from gpuaudit.host import Host, NotApplicable, Unavailable
 
@@ -60,9 +60,11 @@ def mistake(line: str) -> str | None:
 
 @probe
 def nccl_conf(host: Host, environment: Environment) -> NcclConf:
-    """Read the files that are there; never raises."""
+    """Read the files that are there; never raises. The caller's own hang on its environment."""
     texts: dict[str, str] = {}
     gaps: dict[str, Absent] = {}
+    if isinstance(environment.caller, Absent) and environment.caller.kind != "unsupported":
+        gaps[CALLER] = Absent("failed", environment.caller.reason)
     named = environment.value("NCCL_CONF_FILE")
     home = environment.value("HOME")
     own = named or (f"{home}/.nccl.conf" if home else None)

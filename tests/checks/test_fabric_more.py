@@ -111,6 +111,14 @@ def test_imex_where_there_is_no_domain() -> None:
         imex("fabric-imex", GB200, scan((), confined="a Kubernetes pod"), nodes=18)
 
 
+@pytest.mark.parametrize("check_id", ["fabric-imex", "fabric-imex-channels"])
+@pytest.mark.parametrize("pci_id", ["10de:2330", GB200])
+def test_imex_runs_in_no_image(check_id: str, pci_id: str) -> None:
+    image = msgspec.structs.replace(scan(()), functions=None, image=True)
+    with pytest.raises(NotApplicable, match="image"):
+        imex(check_id, pci_id, image, nodes=18)
+
+
 @pytest.mark.parametrize(
     ("fields", "verdict"),
     [

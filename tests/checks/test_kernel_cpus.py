@@ -102,6 +102,7 @@ NO_ENTRY = NextKernel(release=GONE, source="")
     ("release", "expected"),
     [
         ("6.5.0-26-generic", "fail"),
+        ("\ufffd garbage", "unknown"),
         ("6.5.0-9-generic", "fail"),
         ("6.5.0-27-generic", "pass"),
         ("6.5.0-26-nvidia", "pass"),

@@ -63,6 +63,12 @@ def test_an_architecture_without_sockets() -> None:
         judge(CHECK, TWO, cores, machine())
 
 
+def test_sockets_that_were_not_recorded() -> None:
+    cores = CpuCores(cores=(), sockets=Absent("missing", "cpuinfo was not recorded"))
+    with pytest.raises(Unavailable, match="cpuinfo"):
+        judge(CHECK, TWO, cores, machine())
+
+
 def held_to(cpus: str, nodes: str | Absent) -> CallingContext:
     memory = nodes if isinstance(nodes, Absent) else parse_list(nodes)
     return CallingContext(cpus=parse_list(cpus), memory_nodes=memory)

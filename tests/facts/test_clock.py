@@ -40,6 +40,15 @@ def test_the_source(tmp_path: Path) -> None:
     assert found == ClockSource(current="tsc", available=("tsc", "hpet"))
 
 
+@pytest.mark.parametrize("text", ["", "\n", "ts", "t\0sc", "tsc hpet"])
+def test_a_garbled_source(tmp_path: Path, text: str) -> None:
+    current = {f"{SOURCES}/current_clocksource": text}
+    for number, more in enumerate(({}, {f"{SOURCES}/available_clocksource": "tsc hpet\n"})):
+        if more or text not in {"ts", "tsc hpet"}:
+            with pytest.raises(Unavailable, match="current_clocksource"):
+                clock_source(make_host(tmp_path / str(number), current | more))
+
+
 @pytest.mark.parametrize(("source", "kind"), [("snapshot", "missing"), ("plain", "not-recorded")])
 def test_no_source(tmp_path: Path, source: Any, kind: str) -> None:
     with pytest.raises(Unavailable) as caught:

@@ -70,6 +70,14 @@ def test_cores_by_siblings(tmp_path: Path) -> None:
     assert isinstance(found.sockets, Absent)
 
 
+@pytest.mark.parametrize("text", ["garbage", cpuinfo((0, 0, 0))])
+def test_half_a_file_shows_no_architecture(tmp_path: Path, text: str) -> None:
+    tree = {f"{FOLDER}/cpu{n}/topology/thread_siblings_list": f"{n}\n" for n in (0, 1)}
+    found = cpu_cores(make_host(tmp_path, {**tree, "/proc/cpuinfo": text}), sets("0-1"))
+    assert isinstance(found.sockets, Absent)
+    assert found.sockets.kind == "missing"
+
+
 def test_no_siblings(tmp_path: Path) -> None:
     with pytest.raises(Unavailable):
         cpu_cores(make_host(tmp_path, {}, source="plain"), sets("0-1"))
@@ -118,3 +126,12 @@ def test_amd_and_guests_and_arm_keep_no_time(tmp_path: Path) -> None:
 def test_a_time_that_was_not_recorded(tmp_path: Path) -> None:
     found = cpu_throttling(make_host(tmp_path, {}, source="plain"), SOCKETS, machine())
     assert found.counters() == {}
+
+
+def test_a_file_that_was_not_recorded_shows_no_architecture(tmp_path: Path) -> None:
+    tree = {f"{FOLDER}/cpu0/topology/thread_siblings_list": "0\n"}
+    found = cpu_cores(make_host(tmp_path, tree, source="plain"), sets("0"))
+    assert isinstance(found.sockets, Absent)
+    assert found.sockets.kind == "missing"
+    with pytest.raises(Unavailable, match="cpuinfo"):
+        cpu_throttling(make_host(tmp_path / "b", {}, source="plain"), found, machine())

@@ -76,3 +76,11 @@ def test_the_mode_of_nccl_conf(tmp_path: Path) -> None:
     (tmp_path / "root/etc/nccl.conf").chmod(0o600)
     again = type(host).image(str(tmp_path / "root"))
     assert nccl_conf(again, environment(again)).everyone_reads is False
+
+
+def test_a_caller_that_was_not_recorded_may_have_a_file_of_its_own(tmp_path: Path) -> None:
+    found = conf(tmp_path / "a", {"/etc/nccl.conf": "A=1\n"}, "plain")
+    assert [(path, gap.kind) for path, gap in found.gaps.items()] == [
+        ("/proc/self/environ", "failed")
+    ]
+    assert conf(tmp_path / "b", {"/etc/nccl.conf": "A=1\n"}, "image").gaps == {}

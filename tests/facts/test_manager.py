@@ -93,3 +93,8 @@ def test_configuration_that_was_not_recorded(tmp_path: Path) -> None:
     found = default_limits(host).next_boot.memlock
     assert isinstance(found, Absent)
     assert found.kind == "failed"
+
+
+def test_an_image_without_systemd_gets_no_limits_from_it(tmp_path: Path) -> None:
+    with pytest.raises(NotApplicable, match="not installed"):
+        default_limits(make_host(tmp_path, {"/etc/os-release": "ID=debian\n"}, source="image"))

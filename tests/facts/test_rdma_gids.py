@@ -50,6 +50,7 @@ def test_gids(tmp_path: Path) -> None:
     assert found.read == 7
     assert gids(tmp_path / "2", [ZERO, ZERO]).gids == ()
     moved = gids(tmp_path / "4", [LOCAL, LOCAL, ZERO, ZERO, MAPPED, MAPPED, ZERO, ZERO, MAPPED])
+    assert isinstance(moved.gids, tuple)
     assert [gid.place for gid in moved.gids] == [0, 1, 4, 5]
     assert moved.read == 8
     assert isinstance(gids(tmp_path / "3", []).gids, Absent)
