@@ -168,7 +168,7 @@ def default_shm(containers: Containers, want: ContainerExpectations) -> Finding:
         return expect(containers.docker, None, of=DAEMON_JSON)
     text = str(containers.docker.get("default-shm-size", "64m")).strip().lower()
     digits = text.rstrip("bkmgt")
-    if not digits.isdigit():
+    if not digits.isdecimal() or len(digits) > 18:
         return unknown("default-shm-size", f"{text[:20]} is no size", text[:20])
     mib = int(digits) * UNITS[(text[len(digits) :] or "b")[0]] / (1 << 20)
     if mib >= want.docker_shm_min_mib:

@@ -107,4 +107,4 @@ def forward_compat(loader: Loader, driver: KernelDriver, kinds: Generation) -> F
 
 def numbers(release: str) -> tuple[int, ...]:
     """570.86.15 as numbers."""
-    return tuple(int(part) for part in release.split(".") if part.isdigit())
+    return tuple(int(part[:18]) for part in release.split(".") if part.isdecimal())

@@ -115,7 +115,7 @@ def last_number(text: str | Absent, values: int) -> int | Absent:
     if isinstance(text, Absent):
         return text
     words = text.split()
-    if len(words) != values or not words[-1].isdecimal():
+    if len(words) != values or not words[-1].isdecimal() or len(words[-1]) > 19:
         return Absent("failed", f"reads {text[:40]!r}")
     return int(words[-1])
 

@@ -208,7 +208,7 @@ def found(ports: RdmaPorts, roles: RdmaRoles, gids: RdmaGids) -> list[tuple[Rdma
 
 def indexes(environment: Environment) -> list[tuple[int, str]]:
     """The values of NCCL_IB_GID_INDEX that are numbers, with their places."""
-    found = ((value.strip(), where) for value, where in chosen(environment, VARIABLE))
+    found = ((value.strip()[:10], where) for value, where in chosen(environment, VARIABLE))
     return [(int(text), where) for text, where in found if text.removeprefix("-").isdecimal()]
 
 

@@ -74,7 +74,7 @@ def in_range(key: str, value: str | Absent, bounds: Range, where: str) -> Findin
     least, most = f"at least {low}", f"at most {high}"
     both = f"{low} to {high}" if low != high else str(low)
     expected = least if high is None else most if low is None else both
-    number = int(value) if value.isdecimal() else -1
+    number = int(value) if value.isdecimal() and len(value) < 20 else -1
     if (low or 0) <= number and (high is None or number <= high):
         return passes(key, value, expected=expected, evidence=(where,))
     return warns(key, f"{key} is {value}", value, expected=expected, evidence=(where,))

@@ -141,6 +141,19 @@ def test_brackets_that_never_close() -> None:
     assert "not finished" not in (report.results[0].reason or "")
 
 
+def test_numbers_without_end() -> None:
+    node = healthy_node()
+    for path in node.files:
+        if path.startswith("/proc/sys/") or path.endswith(("cpu.max", "aer_dev_correctable")):
+            node.files[path] = "9" * 5000
+    node.files["/proc/cpuinfo"] = f"processor\t: {'9' * 5000}\nphysical id\t: 0\n"
+    node.files["/etc/nccl.conf"] = f"NCCL_IB_GID_INDEX={'9' * 5000}\n"
+    node.files["/etc/docker/daemon.json"] = f'{{"default-shm-size": "{"9" * 400}g"}}'
+    node.files["/proc/stat"] = f"btime {'9' * 5000}\n"
+    report = audit.run(node.host(), audit.Request(profile="bringup")).report
+    assert [r.reason for r in report.results if r.verdict is Verdict.ERROR] == []
+
+
 def test_names_that_a_terminal_would_obey() -> None:
     node: FakeNode = healthy_node()
     for path, content in node.files.items():

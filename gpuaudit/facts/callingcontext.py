@@ -65,7 +65,9 @@ def calling_context(host: Host, environment: Environment) -> CallingContext:
 def why_not_of_job(host: Host, environment: Environment, parent: str) -> str:
     """Why jobs do not inherit this set, "" where nothing says so."""
     script = environment.value(SCRIPT) or ""
-    if script.endswith("_slurmd") or (parent.isdecimal() and below_slurmd(host, int(parent))):
+    if script.endswith("_slurmd") or (
+        parent.isdecimal() and len(parent) < 10 and below_slurmd(host, int(parent))
+    ):
         return OF_SLURMD
     named = any((environment.value(name) or "") not in UNNAMED for name in GPU_LISTS)
     return OF_MONITOR if in_container(host) and not named else ""
@@ -104,7 +106,7 @@ def quota(host: Host) -> float | None:
 
 def time_share(text: str) -> float | None:
     """'400000 100000' -> 4.0; 'max 100000' -> None (Linux Documentation/admin-guide/cgroup-v2)."""
-    granted, _, period = text.partition(" ")
+    granted, _, period = text[:40].partition(" ")
     if not (granted.isdecimal() and period.strip().isdecimal() and int(period)):
         return None
     return int(granted) / int(period)

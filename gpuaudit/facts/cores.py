@@ -87,7 +87,7 @@ def places(cpuinfo: str) -> dict[int, tuple[str, str]]:
             key, _, text = line.partition(":")
             value = text.strip()
             if key.startswith("processor"):
-                cpu, socket = int(value) if value.isdecimal() else -1, ""
+                cpu, socket = int(value) if value.isdecimal() and len(value) < 10 else -1, ""
             elif key.startswith("physical id"):
                 socket = value
             elif cpu >= 0 and socket:

@@ -149,7 +149,7 @@ def is_this_boot(host: Host, data: bytes) -> bool:
     stat = host.optional("/proc/stat") or ""
     told = next((line for line in stat.splitlines() if line.startswith("btime ")), "")
     line = parsed(data.partition(b"\n")[0])
-    if not told[6:].isdecimal() or line is None or moment(line.clock) is None:
+    if not told[6:].isdecimal() or len(told) > 20 or line is None or moment(line.clock) is None:
         return True
     booted = int(told[6:])
     apart = [abs((moment(line.clock, year) or 0.0) - booted) for year in years_near(booted)]

@@ -46,5 +46,5 @@ def mps(host: Host, table: Processes, scan: GpuScan) -> Mps:
 def user(host: Host, pid: int) -> int | None:
     """The user a process belongs to."""
     text = host.optional(f"/proc/{pid}/status") or ""
-    match = re.search(r"^Uid:\s+(\d+)", text, re.MULTILINE)
+    match = re.search(r"^Uid:\s+([0-9]{1,10})\b", text, re.MULTILINE)
     return int(match[1]) if match else None

@@ -90,7 +90,7 @@ def greater(host: Host, name: str, key: str) -> int | Absent:
     lost = next((text for text in texts if isinstance(text, Absent)), None)
     if lost is not None:
         return lost
-    numbers = [int(text) for text in texts if isinstance(text, str) and text.isdecimal()]
+    numbers = [int(t) for t in texts if isinstance(t, str) and t.isdecimal() and len(t) < 20]
     if len(numbers) != 2:
         return Absent("failed", f"net.ipv4.conf.{name}.{key} is no number")
     return max(numbers)
