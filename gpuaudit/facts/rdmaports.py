@@ -138,18 +138,16 @@ def rdma_ports(host: Host, devices: InfinibandDevices) -> RdmaPorts:
 
 def natural(name: str) -> tuple[str | int, ...]:
     """mlx5_2 before mlx5_10."""
-    return tuple(
-        int(part[:18]) if part.isdecimal() else part for part in re.split(r"([0-9]+)", name)
-    )
+    parts = re.split(r"([0-9]+)", name)
+    return tuple(int(part[:18]) if part.isdecimal() else part for part in parts)
 
 
 def ports_of(host: Host, device: str, unread: dict[str, str]) -> list[RdmaPort]:
     """The ports of one device; none for what is known to have none (Intel's scif0)."""
     folder = f"{FOLDER}/{device}"
     try:
-        numbers = sorted(
-            int(n) for n in host.list(f"{folder}/ports") if n.isdecimal() and len(n) < 4
-        )
+        names = host.list(f"{folder}/ports")
+        numbers = sorted(int(n) for n in names if n.isdecimal() and len(n) < 4)
     except Unavailable as absent:
         if absent.kind != "missing":
             unread[device] = absent.reason
