@@ -59,6 +59,9 @@ no other, so matching() refuses what does not stand here: it would find nothing 
 """
 
 
+KEEP = ": boot with log_buf_len=16M, or let rsyslog keep the kernel's log"
+
+
 class KernelLog(Fact, frozen=True, kw_only=True):
     """/dev/kmsg, with what /var/log/{kern.log,messages,syslog} kept of this boot before that.
 
@@ -88,13 +91,15 @@ class KernelLog(Fact, frozen=True, kw_only=True):
         if self.complete:
             return None
         if self.span is None:
-            return f"{self.source} does not hold the boot, and how far it goes back is not known"
+            return (
+                f"{self.source} does not hold the boot, and how far it goes back is not known{KEEP}"
+            )
         reach_h = (self.span[1] - self.span[0]) / HOUR_S
         if reach_h >= hours:
             return None
         return (
             f"{self.source} does not hold the boot: it goes back {reach_h:.1f} h, "
-            f"{hours:g} h are asked for"
+            f"{hours:g} h are asked for{KEEP}"
         )
 
     @property

@@ -7,7 +7,7 @@ import pytest
 from trees import Source, make_host
 
 from gpuaudit.facts.kernelfiles import Kept, boot_at, moment
-from gpuaudit.facts.kernellog import WATCHED, KernelLog, Line, kernel_log, log_of
+from gpuaudit.facts.kernellog import KEEP, WATCHED, KernelLog, Line, kernel_log, log_of
 from gpuaudit.host import NotApplicable, Unavailable
 
 BOOT = "Linux version 6.8.0-60-generic (x@y)"
@@ -49,7 +49,7 @@ def test_a_ring_that_was_overwritten(tmp_path: Path) -> None:
     assert log.lacks(3) is None
     assert (
         log.lacks(3.1)
-        == "/dev/kmsg does not hold the boot: it goes back 3.0 h, 3.1 h are asked for"
+        == "/dev/kmsg does not hold the boot: it goes back 3.0 h, 3.1 h are asked for" + KEEP
     )
     assert log.age_s(Line(7201.0, 6, "b")) == 10799.0
 
