@@ -102,3 +102,13 @@ def test_a_healthy_node_has_no_marks(tmp_path: Path) -> None:
 
 def test_without_findings_nothing_is_audited(broken: Path) -> None:
     assert json.loads(topology(broken, "--no-findings", "--format", "json").stdout)["marks"] == []
+
+
+def test_a_warning_is_told_more_quietly_than_a_failure(tmp_path: Path) -> None:
+    node = healthy_node()
+    answer(node, 6, "RemappedRows", [0, 1, 1, 0])
+    page = topology(node.archive(tmp_path / "node.tar.gz"), "--format", "svg").stdout
+    picture = ET.fromstring(page)  # noqa: S314 - our own output
+    styles = [e.get("class", "") for e in picture.iter() if "marked" in e.get("class", "")]
+    told = [e.get("class") for e in picture.iter() if (e.text or "").startswith("! warn")]
+    assert (styles, told) == (["box gpu marked soft"], ["soft"])

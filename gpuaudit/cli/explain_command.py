@@ -15,11 +15,16 @@ from gpuaudit.cli import parameters
 from gpuaudit.cli.errors import refuse
 from gpuaudit.cli.streams import say
 from gpuaudit.policy import Policy, load_policies
+from gpuaudit.policy.profiles import profiles_with
 
 EXPIRED = "waiver-expired"  # gpuaudit.waivers puts it into reports
 CATALOGUES = {"xid": "a code of the GPU driver", "sxid": "a code of an NVSwitch"}
 GENERATION = "generation"
-OWN_HEADINGS = {"facts": "Facts it reads", "policy": "Policy values it compares with"}
+OWN_HEADINGS = {
+    "profiles": "Profiles that run it",
+    "facts": "Facts it reads",
+    "policy": "Policy values it compares with",
+}
 
 
 def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -89,6 +94,7 @@ def explain_check(check_id: str, format_name: str) -> None:
         "severity": one.severity.value,
         "origin": one.origin,
         **documentation(one),
+        "profiles": ", ".join(profiles_with(one.id)),
         "facts": facts(one),
         "policy": policy_values(one, policy),
     }

@@ -24,13 +24,14 @@ svg { color-scheme: light dark; font: 12px ui-monospace, Menlo, Consolas, monosp
 .page { fill: #ffffff; } text { fill: #1a1a1a; } .dim { fill: #595959; } .bad { fill: #b00020; }
 .line { stroke: #767676; fill: none; } .line.bad { stroke: #b00020; fill: none; stroke-width: 3; }
 .box { fill: #eef2f7; stroke: #767676; } .gpu { fill: #dff0d0; } .nic { fill: #d6e6fa; }
-.marked { stroke: #b00020; stroke-width: 2.5; }
+.marked { stroke: #b00020; stroke-width: 2.5; } .marked.soft { stroke: #8a5a00; }
+text.soft { fill: #8a5a00; }
 .near { fill: #dff0d0; } .mid { fill: #fbf0c8; } .far { fill: #f8ddd8; } .none { fill: #eeeeee; }
 @media (prefers-color-scheme: dark) {
   .page { fill: #14171a; } text { fill: #ececec; } .dim { fill: #a8a8a8; } .bad { fill: #ff8a80; }
   .line { stroke: #8a8a8a; } .line.bad { stroke: #ff8a80; }
   .box { fill: #262b31; stroke: #8a8a8a; } .gpu { fill: #23401a; } .nic { fill: #1b3554; }
-  .marked { stroke: #ff8a80; }
+  .marked { stroke: #ff8a80; } .marked.soft { stroke: #f0b94a; } text.soft { fill: #f0b94a; }
   .near { fill: #23401a; } .mid { fill: #4a3f12; } .far { fill: #4d231d; } .none { fill: #2a2a2a; }
 }
 @media print {
@@ -125,6 +126,7 @@ def row(branch: Branch, found: str, x: float, y: float) -> Iterator[str]:
     if branch.device is not None:
         kind = {"gpu": " gpu", "nic": " nic"}.get(branch.device.role, "")
         kind += " marked" if found else ""
+        kind += " soft" if found and loudness(found) == "soft" else ""
         size = f'width="{len(branch.title) * CHARACTER + 8:.0f}" height="{ROW - 4}" rx="3"'
         yield f'<rect class="box{kind}" x="{x - 2:.0f}" y="{y - ROW + 7:.0f}" {size}/>'
     yield words(x + 2, y, branch.title, "" if branch.device else "dim")
@@ -132,7 +134,12 @@ def row(branch: Branch, found: str, x: float, y: float) -> Iterator[str]:
         after = x + 14 + len(branch.title) * CHARACTER
         yield words(after, y, link_text(branch.link), "bad" if lowered(branch.link) else "dim")
     if found:
-        yield words(x + 14 + (len(label(branch)) + 2) * CHARACTER, y, f"! {found}", "bad")
+        yield words(x + 14 + (len(label(branch)) + 2) * CHARACTER, y, f"! {found}", loudness(found))
+
+
+def loudness(found: str) -> str:
+    """The style of what was found at a place: warnings alone are told more quietly."""
+    return "bad" if found.startswith(("fail", "error")) else "soft"
 
 
 def lowered(link: Link | None) -> bool:
