@@ -12,6 +12,8 @@ from gpuaudit import packs
 from gpuaudit.cli import checklists
 from gpuaudit.cli.errors import Refused
 
+pytestmark = pytest.mark.tree
+
 ROOT = Path(__file__).parents[1]
 IDS = sorted(packs.load_checks(plugins=False))
 ENTRIES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / checklists.SOURCE).read_text())
