@@ -16,7 +16,9 @@ pytestmark = pytest.mark.tree
 
 ROOT = Path(__file__).parents[1]
 IDS = sorted(packs.load_checks(plugins=False))
-ENTRIES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / checklists.SOURCE).read_text())
+SOURCE = ROOT / checklists.SOURCE
+"""Not beside the tests of an installed wheel."""
+ENTRIES: dict[str, dict[str, Any]] = yaml.safe_load(SOURCE.read_text()) if SOURCE.exists() else {}
 
 
 def test_every_item_is_there_once() -> None:
