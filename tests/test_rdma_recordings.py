@@ -142,14 +142,18 @@ def test_eight_rails(tmp_path: Path) -> None:
     ("change", "wanted"),
     [
         ({"ports/1/counters/link_downed": "255"}, {"rdma-link-downs": "unknown"}),
-        ({"ports/1/rate": "200 Gb/sec (2X NDR)"}, {"rdma-port-rate": "warn"}),
+        ({"ports/1/rate": "200 Gb/sec (2X NDR)"}, {"rdma-port-rate": "fail"}),
         (
             {"ports/1/rate": "100 Gb/sec (1X NDR)"},
-            {"rdma-port-rate": "warn", "rdma-port-width": "fail"},
+            {"rdma-port-rate": "fail", "rdma-port-width": "fail"},
         ),
         ({"ports/1/phys_state": "2: Polling"}, {}),
         ({"fw_ver": "28.39.1002"}, {"rdma-firmware-alike": "warn"}),
-        ({"ports/1/state": "2: INIT"}, {"rdma-port-state": "warn"}),
+        ({"ports/1/state": "2: INIT"}, {"rdma-port-state": "fail"}),
+        (
+            {"ports/1/state": "1: DOWN", "ports/1/phys_state": "2: Polling"},
+            {"rdma-port-state": "fail"},
+        ),
         ({"ports/1/state": "garbage"}, {"rdma-port-state": "unknown"}),
     ],
 )

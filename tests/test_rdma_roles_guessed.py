@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 from pcitree import GPU, Files, function
 from rdmanode import SWITCH, bridges, decided, gpu, hca, hgx, kinds, place
-from trees import Link
+from trees import Link, make_host
+
+from gpuaudit.engine import Facts
+from gpuaudit.topology.rdmaroles import RdmaRoles
 
 
 @pytest.mark.parametrize(("bond", "kind"), [(False, "storage"), (True, "management")])
@@ -72,4 +75,28 @@ def test_as_many_alike_as_gpus_are_surely_compute_ports(
     places = [f"pci0000:0{n}/0000:0{n}:00.0" for n in range(rails)]
     parts = [hca(f"mlx5_{n}", where, link_layer=layer) for n, where in enumerate(places)]
     found = decided(tmp_path, *gpus, *parts, vm=vm)
+    assert {(role.kind, role.sure) for role in found.roles.values()} == {("compute", sure)}
+
+
+@pytest.mark.parametrize(
+    ("rails", "layer", "sure"),
+    [(8, "InfiniBand", True), (4, "InfiniBand", False), (8, "Ethernet", False)],
+)
+def test_many_alike_where_nothing_tells_the_gpus(
+    tmp_path: Path, rails: int, layer: str, *, sure: bool
+) -> None:
+    """A copy of /sys/class/infiniband alone: eight InfiniBand rails are of no file server."""
+    ports = {
+        f"/sys/class/infiniband/mlx5_{n}/{name}": content
+        for n in range(rails)
+        for name, content in {
+            "hca_type": "MT4129",
+            "board_id": "MT_0000000838",
+            "ports/1/link_layer": layer,
+            "ports/1/state": "4: ACTIVE",
+            "ports/1/phys_state": "5: LinkUp",
+            "ports/1/rate": "400 Gb/sec (4X NDR)",
+        }.items()
+    }
+    found: RdmaRoles = Facts(make_host(tmp_path, ports, source="plain")).get(RdmaRoles)
     assert {(role.kind, role.sure) for role in found.roles.values()} == {("compute", sure)}

@@ -18,7 +18,7 @@ In this order:
 5. Where the PCI tree cannot be believed or no port is near: at least four ports of one model, one
    board and one link layer, and no fewer than GPUs, are compute ports. That is certain where each
    of four or more GPUs has the same number of them, in a guest (somebody passed them through) or
-   as InfiniBand or EFA; else it is a guess.
+   as InfiniBand or EFA, and of eight of these where nothing tells the GPUs; else it is a guess.
 
 A port of 4 or 5 that is down is unused where no card has the port of its place up, or where all
 cards have as many ports up: two-port cards are often wired with one cable.
@@ -47,7 +47,7 @@ Make = tuple[str | None, str | None]
 
 Kind = Literal["compute", "storage", "management", "unused", "unknown", "none"]
 VARIABLE = "NCCL_IB_HCA"
-LIKENESS = 4
+LIKENESS, RAILS = 4, 8
 
 
 class Role(NamedTuple):
@@ -142,13 +142,15 @@ def by_topology(
     managing = [port for port in ports if leads_out(host, port, routes)]
     ports = [port for port in ports if port not in managing]
     found = {port.name: Role("management", "it has the default route") for port in managing}
-    gpus = [d for d in pci_functions(host) or () if d.role == "gpu"]
+    functions = pci_functions(host)
+    gpus = [d for d in functions or () if d.role == "gpu"]
     switches = frozenset(bridge for gpu in gpus for bridge in gpu.parents)
     near = [] if is_vm else [port for port in ports if below(host, port) & switches]
     if near:
         return found | by_nearness(near, ports, len(gpus))
     compute = alike(ports, len(gpus))
-    why, sure = f"one of {len(compute)} alike", is_sure(compute, len(gpus), is_vm=is_vm)
+    number = None if functions is None else len(gpus)
+    why, sure = f"one of {len(compute)} alike", is_sure(compute, number, is_vm=is_vm)
     found |= {port.name: Role("unknown") for port in ports}
     found |= {port.name: Role("compute", why, sure) for port in compute}
     return found | unused(compute)
@@ -171,8 +173,10 @@ def is_its_own(host: Host, netdev: str) -> bool:
     return "/virtual/" not in path or "bonding" in host.names(path)
 
 
-def is_sure(compute: list[RdmaPort], gpus: int, *, is_vm: bool | None) -> bool:
-    """Whether ports that are alike can be nothing else."""
+def is_sure(compute: list[RdmaPort], gpus: int | None, *, is_vm: bool | None) -> bool:
+    """Whether ports that are alike can be nothing else. `gpus` is None where nothing tells them."""
+    if gpus is None:
+        return len(compute) >= RAILS and compute[0].link_layer != ETHERNET
     shared = gpus >= LIKENESS and bool(compute) and not len(compute) % gpus
     return shared and (bool(is_vm) or compute[0].link_layer != ETHERNET)
 
