@@ -19,6 +19,8 @@ from gpuaudit.facts.environment import Assignment, Environment
 from gpuaudit.facts.environmentnccl import NcclConf
 
 PREFIXES = ("NCCL_", "OFI_NCCL_", "UCX_", "FI_", "SHARP_", "NVSHMEM_")
+PLACES = ("_HOME", "_PATH", "_ROOT", "_DIR", "_BIN", "_VERSION", "_VISIBLE_DEVICES")
+"""Of the toolkit: several may stand side by side."""
 Findings = Iterator[Finding]
 
 
@@ -30,15 +32,16 @@ class EnvironmentNcclExpectations(Expectations, frozen=True, kw_only=True):
 
 @check("environment-nccl-node-wide", severity=Severity.LOW)
 def node_wide(environment: Environment, want: EnvironmentNcclExpectations) -> Findings:
-    """Settings of NCCL that everyone gets contradict each other nowhere.
+    """Settings of NCCL and CUDA for everyone contradict each other nowhere.
 
     ## Why it matters
     The same variable with two values means that a job's speed depends on how it was started: by
     ssh, by Slurm or in a container.
 
     ## Evidence
-    NCCL_*, OFI_NCCL_*, UCX_*, FI_*, SHARP_* and NVSHMEM_* in the places that environment-debug
-    names, without the calling shell.
+    NCCL_*, OFI_NCCL_*, UCX_*, FI_*, SHARP_*, NVSHMEM_* and CUDA_* in the places that
+    environment-debug names, without the calling shell. Of CUDA_* not those that name a folder or a
+    version, and not CUDA_VISIBLE_DEVICES (environment-visible-devices).
 
     ## How it is judged
     Each setting is listed. A variable with different values in two places warns. With
@@ -54,7 +57,7 @@ def node_wide(environment: Environment, want: EnvironmentNcclExpectations) -> Fi
     ## References
     - https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html
     """
-    mine = [one for one in environment.assignments if one.name.startswith(PREFIXES)]
+    mine = [one for one in environment.assignments if is_setting(one.name)]
     for name in sorted({one.name for one in mine}):
         yield judge(name, [one for one in mine if one.name == name], want)
     for path, absent in environment.gaps.items():
@@ -62,6 +65,11 @@ def node_wide(environment: Environment, want: EnvironmentNcclExpectations) -> Fi
             yield unknown(f"NCCL settings in {path}", absent.reason)
     if not mine and not environment.gaps:
         yield passes("NCCL settings for everyone", "none")
+
+
+def is_setting(name: str) -> bool:
+    """Whether a variable tells NCCL, its transports or the CUDA driver how to work."""
+    return name.startswith(PREFIXES) or (name.startswith("CUDA_") and not name.endswith(PLACES))
 
 
 def judge(name: str, places: list[Assignment], want: EnvironmentNcclExpectations) -> Finding:

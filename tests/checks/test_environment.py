@@ -158,6 +158,16 @@ def test_nccl_settings_for_everyone() -> None:
     assert verdicts(judged(check, env(one, same, unsure))) == ["pass"]
     assert verdicts(judged(check, env(one, other))) == ["warn"]
     assert verdicts(judged(check, env(one), node_wide="none")) == ["warn"]
+
+
+def test_settings_of_cuda_are_listed_and_folders_are_not() -> None:
+    check, name = "environment-nccl-node-wide", "CUDA_DEVICE_MAX_CONNECTIONS"
+    listed = judged(check, env(made(name, "1"), made("CUDA_HOME", "/usr/local/cuda")))
+    assert only(listed, "pass").subject == name
+    two = env(made(name, "1"), made(name, "8", "slurmd.service"))
+    assert "1 for logins, 8 for slurmd.service" in only(judged(check, two), "warn").message
+    folders = env(made("CUDA_PATH", "/a"), made("CUDA_PATH", "/b", "slurmd.service"))
+    assert only(judged(check, folders), "pass").observed == "none"
     assert verdicts(judged(check, env(gaps={"/etc/environment": DENIED}))) == ["unknown"]
 
 
