@@ -57,20 +57,15 @@ def c2c_link(
     - https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
     - https://docs.nvidia.com/grace-perf-tuning-guide/
     """
-    if not want.link and not any(is_on(gpu) for gpu in gpus.records):
+    if not want.link and not any(gpu.is_coherent for gpu in gpus.records):
         if scan.functions is None:
             raise Unavailable("which GPUs this machine has was not recorded", "not-recorded")
         raise NotApplicable("the policy knows no NVLink-C2C of this product, and it is not on")
     for gpu in gpus.asked():
-        if want.link or is_on(gpu):
+        if want.link or gpu.is_coherent:
             yield of_gpu(gpu, links.down.get(gpu.index, ()))
         else:
             yield not_applicable(gpu.subject, "no NVLink-C2C")
-
-
-def is_on(gpu: Gpu) -> bool:
-    """NVML says that it is enabled."""
-    return isinstance(gpu.c2c, dict) and bool(gpu.c2c.get("isC2cEnabled"))
 
 
 def of_gpu(gpu: Gpu, down: tuple[int, ...]) -> Finding:
@@ -78,7 +73,7 @@ def of_gpu(gpu: Gpu, down: tuple[int, ...]) -> Finding:
     cost = "the GPU reaches the memory of the CPU at PCIe speed"
     if isinstance(gpu.c2c, Absent):
         return expect(gpu.c2c, None, of=gpu.subject)
-    if not is_on(gpu):
+    if not gpu.is_coherent:
         return fails(gpu.subject, "NVLink-C2C is off", "off", expected="on", cost=cost)
     if down:
         text = f"C2C links are down: {', '.join(map(str, down))}"

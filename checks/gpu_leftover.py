@@ -139,7 +139,7 @@ def memory_free(gpus: Gpus, scan: GpuScan, want: GpuLeftoverExpectations) -> Ite
 def of_memory(gpu: Gpu, most_mib: int) -> Finding:
     """One GPU."""
     of, found, memory = gpu.subject, holders(gpu), gpu.memory
-    if gpu.mig_runs or gpu.is_vgpu or is_coherent(gpu) or gpu.has_display:
+    if gpu.mig_runs or gpu.is_vgpu or gpu.is_coherent or gpu.has_display:
         return not_applicable(of, "MIG, a virtual GPU, a display, or memory of the kernel (Grace)")
     if isinstance(memory, Absent) or isinstance(found, Absent):
         return expect(memory if isinstance(memory, Absent) else found, None, of=of)
@@ -152,8 +152,3 @@ def of_memory(gpu: Gpu, most_mib: int) -> Finding:
         text = f"{used} MiB are in use though NVML lists no process"
         return warns(of, text, f"{used} MiB", expected=f"at most {most_mib} MiB")
     return passes(of, f"{used} MiB", expected=f"at most {most_mib} MiB")
-
-
-def is_coherent(gpu: Gpu) -> bool:
-    """NVLink-C2C joins its memory with that of the CPU."""
-    return isinstance(gpu.c2c, dict) and bool(gpu.c2c.get("isC2cEnabled"))

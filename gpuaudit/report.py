@@ -89,6 +89,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     results: tuple[Result, ...]
 
 
+def by_severity(report: Report, verdict: Verdict) -> list[Result]:
+    """The results with this verdict, most severe first."""
+    mine = [result for result in report.results if result.verdict is verdict]
+    return sorted(mine, key=lambda result: list(Severity).index(result.severity))
+
+
 def by_reason(results: Iterable[Result]) -> list[tuple[str, list[str]]]:
     """(why they were not judged, IDs of the checks), the reason of most checks first."""
     found: dict[str, list[str]] = {}

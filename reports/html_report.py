@@ -4,9 +4,8 @@
 import importlib.resources
 
 from gpuaudit.check import Finding, Verdict
-from gpuaudit.report import Report, Result, reason_of
+from gpuaudit.report import Report, Result, by_severity, reason_of
 
-SEVERITIES = ("critical", "high", "medium", "low")
 GROUPS = (
     (Verdict.FAIL, "Failed"),
     (Verdict.ERROR, "Crashed"),
@@ -27,7 +26,7 @@ def render(report: Report, *, verbose: bool = False, terminal: bool = False) -> 
     template = importlib.resources.files("gpuaudit.reports") / "templates" / "node.html.j2"
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     page = environment.from_string(template.read_text(encoding="utf-8"))
-    groups = [(v.value, t, ordered(report, v)) for v, t in GROUPS]
+    groups = [(v.value, t, by_severity(report, v)) for v, t in GROUPS]
     shown = [group for group in groups if group[2]]
     given = {"overview": overview(report), "folded": FOLDED, "alike_in": alike_in}
     return page.render(report=report, groups=shown, gpus=gpus(report), split=split, **given) + "\n"
@@ -35,7 +34,7 @@ def render(report: Report, *, verbose: bool = False, terminal: bool = False) -> 
 
 def overview(report: Report) -> list[tuple[Result, str, str]]:
     """One row for each check that needs a look: where, and what is wrong there."""
-    urgent = [one for verdict in URGENT for one in ordered(report, verdict)]
+    urgent = [one for verdict in URGENT for one in by_severity(report, verdict)]
     return [(one, *first_trouble(one)) for one in urgent]
 
 
@@ -62,12 +61,6 @@ def split(findings: tuple[Finding, ...]) -> tuple[list[Finding], list[Finding]]:
     fine = {Verdict.PASS, Verdict.NOT_APPLICABLE}
     bad = [one for one in findings if one.verdict not in fine]
     return bad, [one for one in findings if one.verdict in fine]
-
-
-def ordered(report: Report, verdict: Verdict) -> list[Result]:
-    """The results with this verdict, most severe first."""
-    mine = [r for r in report.results if r.verdict is verdict]
-    return sorted(mine, key=lambda r: SEVERITIES.index(r.severity.value))
 
 
 def gpus(report: Report) -> str:

@@ -10,13 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from gpuaudit.check import Finding, Verdict
-from gpuaudit.report import Report, Result, by_reason
+from gpuaudit.report import Report, Result, by_reason, by_severity
 
 PLAIN_WIDTH = 100
 GLUE = "\u00a0"  # a space that textwrap does not break at
 WORDS = {one: one.value.upper() for one in Verdict} | {Verdict.NOT_APPLICABLE: "N/A"}
 COLOURS = dict(zip(Verdict, ("31;1", "35;1", "36", "33", "34", "32", "2"), strict=True))
-SEVERITIES = ("critical", "high", "medium", "low")
 SHOWN_IN_FULL = (Verdict.FAIL, Verdict.ERROR, Verdict.WARN, Verdict.WAIVED)
 SAME_SUBJECTS_SHOWN = 4
 REASONS_IN_SHORT = 3
@@ -61,7 +60,7 @@ def render(report: Report, *, verbose: bool = False, terminal: bool = False) -> 
     page = Page(max(width, 40), colour=on_terminal and takes_colour())
     head(page, report)
     for verdict in SHOWN_IN_FULL:
-        for result in sorted_by_severity(report, verdict):
+        for result in by_severity(report, verdict):
             block(page, result)
     not_judged(page, report, verbose=verbose)
     if verbose:
@@ -73,12 +72,6 @@ def render(report: Report, *, verbose: bool = False, terminal: bool = False) -> 
 def takes_colour() -> bool:
     """Neither the user (https://no-color.org) nor the kind of terminal says no."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
-
-
-def sorted_by_severity(report: Report, verdict: Verdict) -> list[Result]:
-    """The results with this verdict, most severe first."""
-    mine = [r for r in report.results if r.verdict is verdict]
-    return sorted(mine, key=lambda r: SEVERITIES.index(r.severity.value))
 
 
 def head(page: Page, report: Report) -> None:
@@ -172,11 +165,11 @@ def line_of(one: Finding) -> str:
 
 def not_judged(page: Page, report: Report, *, verbose: bool) -> None:
     """Checks without a verdict, grouped by reason. What does not apply is told in short."""
-    unknown = sorted_by_severity(report, Verdict.UNKNOWN)
+    unknown = by_severity(report, Verdict.UNKNOWN)
     if unknown:
         most = None if verbose else CHECKS_IN_SHORT
         reasons(page, Verdict.UNKNOWN, "Could not be told:", by_reason(unknown), most)
-    skipped = by_reason(sorted_by_severity(report, Verdict.NOT_APPLICABLE))
+    skipped = by_reason(by_severity(report, Verdict.NOT_APPLICABLE))
     if skipped and verbose:
         reasons(page, Verdict.NOT_APPLICABLE, "Does not apply here:", skipped)
     elif skipped:

@@ -11,6 +11,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
+from gpuaudit.host.errors import Unavailable
+
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
     """A typed reading. The docstring of each fact names its origin (path or call)."""
@@ -27,6 +29,11 @@ class Absent(msgspec.Struct, frozen=True):
 
     kind: Literal["unsupported", "failed", "denied", "missing"]
     reason: str
+
+
+def unread(absent: Unavailable) -> Absent:
+    """One value of several that could not be read: a right is lacking, or it was not to be had."""
+    return Absent("denied" if absent.kind == "denied" else "missing", absent.reason)
 
 
 P = TypeVar("P", bound=Callable[..., Any])

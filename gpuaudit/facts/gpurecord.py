@@ -121,6 +121,11 @@ class Gpu(Fact, frozen=True, kw_only=True):
         return isinstance(self.mig, Setting) and self.mig.current == 1
 
     @property
+    def is_coherent(self) -> bool:
+        """NVLink-C2C is known to join its memory with that of the CPU."""
+        return isinstance(self.c2c, dict) and bool(self.c2c.get("isC2cEnabled"))
+
+    @property
     def computes(self) -> bool | None:
         """Whether a compute process holds it; None when that is not to be had."""
         return None if isinstance(self.compute_pids, Absent) else bool(self.compute_pids)

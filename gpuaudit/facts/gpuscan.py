@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NVIDIA GPUs as the PCI bus and the kernel driver list them, before NVML is asked."""
 
-from gpuaudit.facts.base import Absent, Fact, probe
+from gpuaudit.facts.base import Absent, Fact, probe, unread
 from gpuaudit.facts.confinement import JOBS, confinement
 from gpuaudit.facts.pci import FOLDER, NVIDIA, PciDevice, identified
 from gpuaudit.facts.pciplace import ADDRESS
@@ -120,7 +120,7 @@ def is_dead(host: Host, path: str) -> bool | Absent:
     try:
         dead = host.read_bytes(f"{path}/config")[:4] == DEAD
     except Unavailable as absent:
-        return Absent("denied" if absent.kind == "denied" else "missing", absent.reason)
+        return unread(absent)
     if dead and host.optional(f"{path}/power/runtime_status") == "suspended":
         return Absent("failed", "the GPU sleeps (runtime power management)")
     return dead

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """IMEX, which shares GPU memory between the nodes of an NVLink domain."""
 
-from gpuaudit.facts.base import Absent, Fact, probe
+from gpuaudit.facts.base import Absent, Fact, probe, unread
 from gpuaudit.facts.gpuscan import GpuScan
 from gpuaudit.facts.present import text_if_there
 from gpuaudit.host import Host, NotApplicable, Unavailable
@@ -35,7 +35,7 @@ def configured(host: Host) -> int | Absent:
     try:
         text = text_if_there(host, NODES) or ""
     except Unavailable as absent:
-        return absence(absent)
+        return unread(absent)
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
     return sum(bool(line) for line in lines)
 
@@ -47,7 +47,7 @@ def running(host: Host) -> bool | Absent:
     except NotApplicable as absent:
         return Absent("unsupported", str(absent))
     except Unavailable as absent:
-        return absence(absent)
+        return unread(absent)
     if any(one.name == DAEMON for one in table):
         return True
     hidden = all(one.pid != 1 for one in table)
@@ -65,9 +65,4 @@ def channels(host: Host) -> int | Absent:
     except NotApplicable as absent:
         return Absent("unsupported", str(absent))
     except Unavailable as absent:
-        return absence(absent)
-
-
-def absence(absent: Unavailable) -> Absent:
-    """The same reason as a value."""
-    return Absent("denied" if absent.kind == "denied" else "missing", absent.reason)
+        return unread(absent)

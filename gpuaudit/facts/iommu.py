@@ -5,7 +5,7 @@ Source: Linux Documentation/ABI/testing/sysfs-kernel-iommu_groups (reserved_regi
 iommu_domain_type_str() in drivers/iommu/iommu.c.
 """
 
-from gpuaudit.facts.base import Absent, Fact, probe
+from gpuaudit.facts.base import Absent, Fact, probe, unread
 from gpuaudit.facts.pci import PciDevice, PciDevices
 from gpuaudit.facts.pcilink import reading
 from gpuaudit.host import Host, Unavailable
@@ -42,7 +42,7 @@ def read_group(host: Host, device: PciDevice) -> IommuGroup | Absent | None:
         link = f"{device.path}/iommu_group"
         number = host.resolve(link).rpartition("/")[2] if host.exists(link) else None
     except Unavailable as absent:
-        return Absent("denied" if absent.kind == "denied" else "missing", absent.reason)
+        return unread(absent)
     if number is None:
         return None
     return IommuGroup(

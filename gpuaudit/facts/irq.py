@@ -8,7 +8,7 @@ of the network device. NVMe is left out: its vectors are managed by the kernel, 
 
 import re
 
-from gpuaudit.facts.base import Absent, Fact, probe
+from gpuaudit.facts.base import Absent, Fact, probe, unread
 from gpuaudit.facts.cpu import CpuSets, known, read_cpu_set, text_of
 from gpuaudit.facts.pci import PciDevice, PciDevices
 from gpuaudit.facts.present import text_if_there
@@ -86,7 +86,7 @@ def vector_numbers(host: Host, nic: PciDevice) -> tuple[int, ...] | Absent:
         names = host.list(f"{nic.path}/msi_irqs")
     except Unavailable as absent:
         if absent.kind != "missing":
-            return Absent("denied" if absent.kind == "denied" else "missing", absent.reason)
+            return unread(absent)
         line = text_of(host, f"{nic.path}/irq")
         if isinstance(line, Absent):
             return line

@@ -9,7 +9,7 @@ drivers/edac/mce_amd.c, drivers/acpi/apei/{ghes,bert}.c, drivers/firmware/efi/cp
 import re
 from typing import NamedTuple
 
-from gpuaudit.facts.base import Absent, Fact, probe
+from gpuaudit.facts.base import Absent, Fact, probe, unread
 from gpuaudit.facts.kernellog import KernelLog, Line, kernel_log
 from gpuaudit.host import Host, NotApplicable, Unavailable
 
@@ -87,7 +87,7 @@ def log_or_absent(host: Host) -> KernelLog | Absent:
     except NotApplicable:
         raise
     except Unavailable as absent:
-        return Absent("denied" if absent.kind == "denied" else "missing", absent.reason)
+        return unread(absent)
 
 
 def kills(health: KernelHealth) -> list[Kill]:

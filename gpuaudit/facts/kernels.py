@@ -5,7 +5,7 @@ Sources: modprobe(8), depmod(8): a module is found through /lib/modules/RELEASE/
 module is nvidia.ko, in Debian's packages nvidia-current.ko or nvidia-current-open.ko.
 """
 
-from gpuaudit.facts.base import Absent, Fact, probe
+from gpuaudit.facts.base import Absent, Fact, probe, unread
 from gpuaudit.facts.bootunits import BootUnits
 from gpuaudit.facts.driver import DriverLibraries
 from gpuaudit.facts.grub import release_of, version_key
@@ -92,7 +92,7 @@ def has_module(host: Host, folder: str) -> bool | Absent:
     try:
         text = text_if_there(host, f"{folder}/modules.dep") or ""
     except Unavailable as absent:
-        return Absent("denied" if absent.kind == "denied" else "missing", absent.reason)
+        return unread(absent)
     paths = (line.partition(":")[0] for line in text.splitlines() if "nvidia" in line)
     return any(is_driver(path.rpartition("/")[2]) for path in paths)
 

@@ -7,7 +7,7 @@ Attribute meaning: Linux Documentation/ABI/stable/sysfs-devices-node; drivers/ba
 import re
 from collections import Counter
 
-from gpuaudit.facts.base import Absent, Fact, probe
+from gpuaudit.facts.base import Absent, Fact, probe, unread
 from gpuaudit.facts.cpu import CpuSets, read_cpu_set, text_of
 from gpuaudit.facts.cpusets import format_list
 from gpuaudit.facts.pci import PciDevice
@@ -104,7 +104,7 @@ def read_memory(host: Host, folder: str) -> int | Absent:
     try:
         text = host.read(f"{folder}/meminfo")
     except Unavailable as absent:
-        return Absent("denied" if absent.kind == "denied" else "missing", absent.reason)
+        return unread(absent)
     match = TOTAL.search(text)
     return int(match[1]) if match else Absent("failed", f"{folder}/meminfo names no MemTotal")
 

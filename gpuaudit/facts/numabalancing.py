@@ -7,7 +7,7 @@ Source: Linux Documentation/admin-guide/sysctl/kernel.rst, numa_balancing; the p
 
 import re
 
-from gpuaudit.facts.base import Absent, Fact, probe
+from gpuaudit.facts.base import Absent, Fact, probe, unread
 from gpuaudit.facts.boot import boots_elsewhere
 from gpuaudit.facts.cmdline import command_line
 from gpuaudit.facts.cpu import number_of
@@ -78,7 +78,7 @@ def next_boot(host: Host) -> NextBoot:
     try:
         return from_sysctl(host) or from_tuned(host) or from_kernel(host)
     except Unavailable as absent:
-        value = Absent("denied" if absent.kind == "denied" else "missing", absent.reason)
+        value = unread(absent)
         return NextBoot(value=value, source="no file that could be read")
 
 

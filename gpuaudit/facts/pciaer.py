@@ -11,7 +11,7 @@ the firmware must have granted it and the command line must not say pci=noaer
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from gpuaudit.facts.base import Absent, probe
+from gpuaudit.facts.base import Absent, probe, unread
 from gpuaudit.facts.counters import Counted, Totals
 from gpuaudit.facts.kernelline import Line
 from gpuaudit.facts.node import Machine
@@ -96,7 +96,7 @@ def native_ports(host: Host) -> frozenset[str] | Absent:
     except Unavailable as absent:
         if absent.kind == "missing":
             return frozenset()
-        return refused(absent)
+        return unread(absent)
     ports = (name for name in names if name.endswith(ROOT_PORT_SERVICE))
     return frozenset(name.removesuffix(ROOT_PORT_SERVICE).lower() for name in ports)
 
@@ -126,7 +126,7 @@ def read_errors(host: Host, path: str) -> Errors | Absent:
     try:
         text = host.read(path)
     except Unavailable as absent:
-        return NO_CAPABILITY if absent.kind == "missing" else refused(absent)
+        return NO_CAPABILITY if absent.kind == "missing" else unread(absent)
     kinds: dict[str, int] = {}
     for line in text.splitlines():
         name, _, count = line.rpartition(" ")
@@ -160,8 +160,3 @@ def hex_behind(text: str, word: str) -> int:
         return int(text.partition(word)[2].split(",")[0].split()[0], 16)
     except (IndexError, ValueError):
         return 0
-
-
-def refused(absent: Unavailable) -> Absent:
-    """Something that may be there and was not to be had."""
-    return Absent("denied" if absent.kind == "denied" else "missing", absent.reason)

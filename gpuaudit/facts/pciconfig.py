@@ -9,7 +9,7 @@ PCI_EXT_CAP_ID_ACS, PCI_ACS_*, PCI_EXT_CAP_ID_ATS, PCI_ATS_CTRL).
 
 from typing import Literal, NamedTuple
 
-from gpuaudit.facts.base import Absent, Fact
+from gpuaudit.facts.base import Absent, Fact, unread
 from gpuaudit.host import Host, Unavailable
 
 PortType = Literal["endpoint", "root port", "upstream port", "downstream port", "other"]
@@ -91,7 +91,7 @@ def read_config(host: Host, path: str) -> ConfigSpace | Absent:
     try:
         space = host.read_bytes(f"{path}/config")
     except Unavailable as absent:
-        return Absent("denied" if absent.kind == "denied" else "missing", absent.reason)
+        return unread(absent)
     return decode(space)
 
 

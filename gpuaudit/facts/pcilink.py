@@ -8,7 +8,7 @@ sections 7.5.3.6 and 7.5.3.8).
 
 import re
 
-from gpuaudit.facts.base import Absent, Fact
+from gpuaudit.facts.base import Absent, Fact, unread
 from gpuaudit.host import Host, Unavailable
 
 SPEED = re.compile(r"(\d+(?:\.\d+)?)\s*GT/s")
@@ -36,7 +36,7 @@ def reading(host: Host, path: str) -> str | Absent:
     try:
         return host.read(path)
     except Unavailable as absent:
-        return Absent("denied" if absent.kind == "denied" else "missing", absent.reason)
+        return unread(absent)
 
 
 def read_link(host: Host, path: str) -> LinkEnd | Absent:
@@ -46,7 +46,7 @@ def read_link(host: Host, path: str) -> LinkEnd | Absent:
     except Unavailable as absent:
         if absent.kind == "missing":
             return Absent("unsupported", "it has no PCI Express link (sysfs shows none)")
-        return Absent("denied" if absent.kind == "denied" else "missing", absent.reason)
+        return unread(absent)
     return LinkEnd(
         speed_gt_per_s=parse_speed(current),
         max_speed_gt_per_s=parse_speed(reading(host, f"{path}/max_link_speed")),

@@ -9,7 +9,7 @@ Linux include/uapi/linux/pci_regs.h (PCI_EXP_*, PCI_REBAR_*).
 
 from typing import NamedTuple
 
-from gpuaudit.facts.base import Absent, Fact, probe
+from gpuaudit.facts.base import Absent, Fact, probe, unread
 from gpuaudit.facts.node import Machine
 from gpuaudit.facts.pci import PciDevice, PciDevices
 from gpuaudit.facts.pciconfig import (
@@ -133,7 +133,7 @@ def registers_of(host: Host, device: PciDevice) -> Registers | Absent:
     try:
         space = host.read_bytes(f"{device.path}/config")
     except Unavailable as absent:
-        return Absent("denied" if absent.kind == "denied" else "missing", absent.reason)
+        return unread(absent)
     return decode_registers(space)
 
 

@@ -7,7 +7,7 @@ one entry for each address of the interface and each RoCE version (core/roce_gid
 
 from typing import Literal, NamedTuple
 
-from gpuaudit.facts.base import Absent, Fact, probe
+from gpuaudit.facts.base import Absent, Fact, probe, unread
 from gpuaudit.facts.pcilink import reading
 from gpuaudit.facts.rdma import FOLDER
 from gpuaudit.facts.rdmaports import ETHERNET, RdmaPort, RdmaPorts
@@ -89,7 +89,7 @@ def number(host: Host, path: str) -> int | Absent:
     try:
         return host.read_int(path)
     except Unavailable as absent:
-        return Absent("denied" if absent.kind == "denied" else "missing", absent.reason)
+        return unread(absent)
 
 
 def table(host: Host, folder: str) -> tuple[tuple[Gid, ...] | Absent, int]:

@@ -6,7 +6,7 @@ Sources: sysctl.d(5), tuned-main.conf(5) (reapply_sysctl).
 
 from collections.abc import Callable
 
-from gpuaudit.facts.base import Absent, Fact, probe
+from gpuaudit.facts.base import Absent, Fact, probe, unread
 from gpuaudit.facts.boot import boots_elsewhere
 from gpuaudit.facts.sysctl import SysctlFiles, SysctlSetting, sysctl_files
 from gpuaudit.facts.tuned import tuned
@@ -87,7 +87,7 @@ def with_systemd(host: Host) -> bool | Absent:
     try:
         return host.source != "image" and host.exists("/run/systemd/system")
     except Unavailable as absent:
-        return Absent("denied" if absent.kind == "denied" else "missing", absent.reason)
+        return unread(absent)
 
 
 def value_of(host: Host, key: str) -> str | Absent | None:
@@ -97,7 +97,7 @@ def value_of(host: Host, key: str) -> str | Absent | None:
     except Unavailable as absent:
         if absent.kind == "missing":
             return None
-        return Absent("denied" if absent.kind == "denied" else "missing", absent.reason)
+        return unread(absent)
 
 
 def files_of(host: Host) -> SysctlFiles | Absent:
@@ -105,7 +105,7 @@ def files_of(host: Host) -> SysctlFiles | Absent:
     try:
         return sysctl_files(host)
     except Unavailable as absent:
-        return Absent("denied" if absent.kind == "denied" else "missing", absent.reason)
+        return unread(absent)
 
 
 def set_by_tuned(host: Host) -> dict[str, SysctlSetting]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The PCI tree, the NUMA tables and whether a hypervisor made them up, as one fact."""
 
-from gpuaudit.facts.base import Absent, Fact, probe
+from gpuaudit.facts.base import Absent, Fact, probe, unread
 from gpuaudit.facts.cpu import cpu_sets
 from gpuaudit.facts.node import Machine
 from gpuaudit.facts.numa import NumaNodes, locate, numa_nodes
@@ -63,5 +63,5 @@ def topology(host: Host, devices: PciDevices, machine: Machine) -> Topology:
     try:
         numa: NumaNodes | Absent = numa_nodes(host, cpu_sets(host))
     except Unavailable as absent:
-        numa = Absent("denied" if absent.kind == "denied" else "missing", absent.reason)
+        numa = unread(absent)
     return Topology(devices=devices, numa=numa, is_vm=machine.is_vm)
