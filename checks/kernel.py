@@ -176,13 +176,14 @@ def cmdline_conflicts(line: EffectiveLine, want: KernelExpectations) -> Iterator
     /proc/cmdline; in an image the default entry of the boot loader.
 
     ## How it is judged
-    Warns of a value that the parameter does not have, of pass-through asked of an IOMMU that is
-    switched off, of a parameter given twice with different values, and of the words in
-    `kernel.unwanted`; those in `kernel.refused` fail.
+    Warns of a value that the parameter does not have, of pass-through beside `iommu=off`, of a
+    parameter given twice with different values, and of the words in `kernel.unwanted`; those in
+    `kernel.refused` fail.
 
     ## Exceptions
-    `amd_iommu=on` is no option either, but its IOMMU is on without it: not judged. A guest's
-    line is judged like any other. In a container it is the host's.
+    `amd_iommu=on` is no option either, but its IOMMU is on without it: not judged. What
+    `intel_iommu=off` and `amd_iommu=off` say is of one maker's CPUs, and not held against
+    `iommu=pt`. A guest's line is judged like any other. In a container it is the host's.
 
     ## What to do
     Take the word out of GRUB_CMDLINE_LINUX in /etc/default/grub (or write what was meant:
@@ -229,9 +230,8 @@ def without_effect(words: tuple[str, ...]) -> dict[str, str]:
     for name in ("intel_iommu", "amd_iommu"):
         for option in sorted(options_of(words, name) & PASS_THROUGH):
             found[f"{name}={option}"] = f"has no effect: the parameter is iommu={option}"
-    off = [n for n in ("iommu", "intel_iommu", "amd_iommu") if "off" in options_of(words, n)]
-    if off and "pt" in options_of(words, "iommu"):
-        found["iommu=pt"] = f"asks for pass-through, and {off[0]}=off switches the IOMMU off"
+    if {"off", "pt"} <= options_of(words, "iommu"):
+        found["iommu=pt"] = "asks for pass-through, and iommu=off switches the IOMMU off"
     return found
 
 
